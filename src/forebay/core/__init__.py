@@ -1,0 +1,1 @@
+"""The nouns every layer shares: requests, sampling parameters, steps, messages, outputs and the clock."""

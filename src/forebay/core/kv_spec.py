@@ -1,0 +1,42 @@
+"""What the KV cache holds: groups of layers that share one block table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+KV_LAYOUT_VERSION = 1
+KV_ITEMSIZE = {"f32": 4, "f16": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class KVGroup:
+    """Layers with the same shape, format and window.
+
+    window: keys a query at position p may see are (p - window, p]; None is full attention.
+    """
+
+    layers: tuple[int, ...]
+    num_kv_heads: int
+    head_dim: int
+    dtype: str  # a key of KV_ITEMSIZE
+    window: int | None = None
+
+    def bytes_per_token(self) -> int:
+        """Bytes of K and V of one token over all layers of the group."""
+        return 2 * len(self.layers) * self.num_kv_heads * self.head_dim * KV_ITEMSIZE[self.dtype]
+
+
+@dataclass(frozen=True, slots=True)
+class KVSpec:
+    """All groups of a model. Every group has its own block table and, on the device, its own `num_blocks` blocks."""
+
+    groups: tuple[KVGroup, ...]
+    block_size: int
+    layout_version: int = KV_LAYOUT_VERSION
+
+    def bytes_per_block(self) -> int:
+        """Bytes of one block index over all groups."""
+        return self.block_size * sum(group.bytes_per_token() for group in self.groups)
+
+    def group_of_layer(self, layer: int) -> int:
+        return next(i for i, group in enumerate(self.groups) if layer in group.layers)

@@ -1,0 +1,49 @@
+"""What a user of the Python API and of the server gets back."""
+
+from __future__ import annotations
+
+import msgspec
+
+from forebay.core.messages import Event
+from forebay.core.step import TokenLogprobs
+
+
+class CompletionChunk(msgspec.Struct, frozen=True, kw_only=True):
+    """A piece of one completion: new text and the new tokens it came from (either may be empty).
+
+    `text_offset` of the chunk is the number of characters emitted before it. Text never ends inside a
+    character; text that could still become a stop string is held back.
+    """
+
+    index: int
+    text: str
+    token_ids: list[int]
+    logprobs: list[TokenLogprobs] | None = None
+    finish_reason: str | None = None
+    num_cached_tokens: int = 0
+    events: tuple[Event, ...] = ()
+
+
+class Completion(msgspec.Struct, frozen=True, kw_only=True):
+    """One finished completion (child `index` of its request)."""
+
+    index: int
+    text: str
+    token_ids: list[int]
+    logprobs: list[TokenLogprobs] | None
+    finish_reason: str
+    num_cached_tokens: int = 0
+    events: tuple[Event, ...] = ()
+
+
+class GenerateResult(msgspec.Struct, frozen=True, kw_only=True):
+    """All completions of one prompt, in child order."""
+
+    request_id: str
+    prompt_token_ids: list[int]
+    completions: list[Completion]
+    seed: int
+
+    @property
+    def text(self) -> str:
+        return self.completions[0].text

@@ -1,0 +1,1 @@
+"""Models: a family is data (families/), `decoder.py` is the only forward pass."""

@@ -1,0 +1,145 @@
+"""The weights of a decoder under canonical names, whatever the checkpoint calls them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from forebay.errors import ModelFormatError
+from forebay.models.decoder_spec import DecoderSpec
+from forebay.ops.tensor import F32Array, Tensor
+from forebay.weights.checkpoint import Checkpoint
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Linear:
+    """weight (out features, in features) and bias (out features,)."""
+
+    weight: Tensor
+    bias: F32Array | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LayerWeights:
+    q: Linear
+    k: Linear
+    v: Linear
+    o: Linear
+    gate: Linear
+    up: Linear
+    down: Linear
+    attn_norm: F32Array | None = None
+    post_attn_norm: F32Array | None = None
+    mlp_norm: F32Array | None = None
+    post_mlp_norm: F32Array | None = None
+    q_norm: F32Array | None = None
+    k_norm: F32Array | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DecoderWeights:
+    embed: Tensor
+    layers: tuple[LayerWeights, ...]
+    norm: F32Array
+    head: Tensor
+
+    def format_name(self) -> str:
+        """The formats of all matrices, most frequent first: part of the answer class."""
+        names = [linear.weight.format.name for layer in self.layers
+                 for linear in (layer.q, layer.k, layer.v, layer.o, layer.gate, layer.up, layer.down)]
+        names += [self.embed.format.name, self.head.format.name]
+        return "+".join(sorted(set(names), key=lambda name: (-names.count(name), name)))
+
+
+@dataclass(frozen=True, slots=True)
+class Naming:
+    """How a checkpoint kind names and lays out a family's weights.
+
+    names: canonical name -> pattern with {i} for the layer ("qkv" / "gate_up" where they are one matrix).
+    norm_offset: added to every norm weight (Gemma checkpoints store weight - 1).
+    interleaved_rope: rows of Q and K are ordered for rotation of neighbours (2i, 2i + 1), not of halves.
+    """
+
+    names: Mapping[str, str]
+    norm_offset: float = 0.0
+    interleaved_rope: bool = False
+
+
+class WeightLoader:
+    """Reads one checkpoint's weights for a spec, checking every shape."""
+
+    def __init__(self, checkpoint: Checkpoint, spec: DecoderSpec, naming: Naming) -> None:
+        self._checkpoint = checkpoint
+        self._spec = spec
+        self._naming = naming
+
+    def load(self) -> DecoderWeights:
+        spec = self._spec
+        embed = self._matrix("embed", spec.vocab_size, spec.hidden_size)
+        head = embed if spec.tied_embeddings else self._matrix("head", spec.vocab_size, spec.hidden_size)
+        layers = tuple(self._layer(i) for i in range(len(spec.layers)))
+        return DecoderWeights(embed, layers, self._norm("norm", spec.hidden_size), head)
+
+    def _layer(self, i: int) -> LayerWeights:
+        spec, hidden = self._spec, self._spec.hidden_size
+        q_rows, kv_rows = spec.num_heads * spec.head_dim, spec.num_kv_heads * spec.head_dim
+        q, k, v = self._split("qkv", ("q", "k", "v"), (q_rows, kv_rows, kv_rows), i, spec.qkv_bias)
+        gate, up = self._split("gate_up", ("gate", "up"), (spec.intermediate_size,) * 2, i, spec.mlp_bias)
+        norms = ("post_attn_norm", "post_mlp_norm") if spec.norms == "post" else ("attn_norm", "mlp_norm")
+        if spec.norms == "sandwich":
+            norms = ("attn_norm", "post_attn_norm", "mlp_norm", "post_mlp_norm")
+        qk = {"none": (0, 0), "head": (spec.head_dim, spec.head_dim), "full": (q_rows, kv_rows)}[spec.qk_norm]
+        return LayerWeights(
+            q=self._half_split(q, spec.num_heads), k=self._half_split(k, spec.num_kv_heads), v=v,
+            o=self._linear("o", hidden, q_rows, i, spec.o_bias),
+            gate=gate, up=up, down=self._linear("down", hidden, spec.intermediate_size, i, spec.mlp_bias),
+            q_norm=self._norm("q_norm", qk[0], i) if qk[0] else None,
+            k_norm=self._norm("k_norm", qk[1], i) if qk[1] else None,
+            **{name: self._norm(name, hidden, i) for name in norms},
+        )
+
+    def _split(self, fused: str, names: tuple[str, ...], rows: tuple[int, ...], i: int, bias: bool) -> list[Linear]:
+        """Linears stored apart, or as one matrix with their rows one after the other."""
+        hidden = self._spec.hidden_size
+        if fused not in self._naming.names:
+            return [self._linear(name, count, hidden, i, bias) for name, count in zip(names, rows, strict=True)]
+        whole = self._linear(fused, sum(rows), hidden, i, bias)
+        bounds = [0, *np.cumsum(rows).tolist()]
+        return [_rows(whole, slice(start, stop)) for start, stop in zip(bounds, bounds[1:], strict=False)]
+
+    def _half_split(self, linear: Linear, heads: int) -> Linear:
+        if not self._naming.interleaved_rope:
+            return linear
+        index = np.arange(linear.weight.rows).reshape(heads, -1, 2).transpose(0, 2, 1).reshape(-1)
+        return _rows(linear, index)
+
+    def _linear(self, name: str, rows: int, columns: int, i: int, bias: bool) -> Linear:
+        weight = self._matrix(name, rows, columns, i)
+        return Linear(weight, self._vector(self._name(name, i, "bias"), rows) if bias else None)
+
+    def _matrix(self, name: str, rows: int, columns: int, i: int = 0) -> Tensor:
+        return self._checked(self._name(name, i), rows, columns)
+
+    def _norm(self, name: str, width: int, i: int = 0) -> F32Array:
+        return self._vector(self._name(name, i), width) + np.float32(self._naming.norm_offset)
+
+    def _vector(self, stored: str, width: int) -> F32Array:
+        return self._checked(stored, 1, width).vector()
+
+    def _name(self, name: str, i: int, part: str = "weight") -> str:
+        return f"{self._naming.names[name].format(i=i)}.{part}"
+
+    def _checked(self, stored: str, rows: int, columns: int) -> Tensor:
+        tensor = self._checkpoint.tensor(stored)
+        if (tensor.rows, tensor.columns) != (rows, columns):
+            raise ModelFormatError(
+                f"{self._checkpoint.path}: {stored} has shape ({tensor.rows}, {tensor.columns}), "
+                f"the configuration needs ({rows}, {columns})"
+            )
+        return tensor
+
+
+def _rows(linear: Linear, index: np.ndarray | slice) -> Linear:
+    return Linear(linear.weight.select_rows(index), None if linear.bias is None else linear.bias[index])

@@ -1,0 +1,90 @@
+"""Log-probabilities and sampling: the rules of the random draw, in numpy.
+
+Order: temperature, top_k, top_p, min_p, then an exponential race over what is left:
+token = argmin of -log1p(-u_v) / p_v, the same distribution as Gumbel-max (arXiv:1611.01144). u_v is counter-based
+(Philox4x32-10, Salmon et al., SC11), keyed by (seed, child, output position, token id), so a draw depends on nothing else.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from forebay.ops.protocol import SampleBatch, StepOutputs
+from forebay.ops.tensor import F32Array
+
+_MULTIPLIERS = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
+_WEYL = (0x9E3779B9, 0xBB67AE85)
+_LOW = np.uint64(0xFFFFFFFF)
+
+
+def philox(counter: npt.NDArray[np.uint32], key: tuple[int, int]) -> npt.NDArray[np.uint32]:
+    """Philox4x32-10: counters (N, 4) and a 64-bit key as two words -> (N, 4) uint32."""
+    c = counter.astype(np.uint64).T
+    k0, k1 = key
+    for _ in range(10):
+        first, second = _MULTIPLIERS[0] * c[0], _MULTIPLIERS[1] * c[2]
+        c = np.stack([(second >> np.uint64(32)) ^ c[1] ^ np.uint64(k0), second & _LOW,
+                      (first >> np.uint64(32)) ^ c[3] ^ np.uint64(k1), first & _LOW])
+        k0, k1 = (k0 + _WEYL[0]) & 0xFFFFFFFF, (k1 + _WEYL[1]) & 0xFFFFFFFF
+    return c.T.astype(np.uint32)
+
+
+def uniforms(token: npt.NDArray[np.int64], seed: int, child: int, output_position: int) -> npt.NDArray[np.float64]:
+    """u in (0, 1) of each token id: word `id % 4` of the block with counter (id / 4, output position, child, 0)."""
+    counter = np.zeros((len(token), 4), np.uint32)
+    counter[:, 0] = token // 4
+    counter[:, 1] = output_position
+    counter[:, 2] = child
+    words = philox(counter, (seed & 0xFFFFFFFF, seed >> 32))[np.arange(len(token)), token % 4]
+    return (words.astype(np.float64) + 0.5) * 2.0**-32
+
+
+def candidates(logits: F32Array, temperature: float, top_k: int, top_p: float, min_p: float) -> tuple[
+        npt.NDArray[np.int64], F32Array]:
+    """Token ids left after the filters, best first (logit descending, id ascending), and their weights (best = 1)."""
+    scaled = logits * (np.float32(1) / np.float32(temperature))
+    order = np.argsort(-scaled, kind="stable")
+    if top_k:
+        order = order[:top_k]
+    weight = np.exp(scaled[order] - scaled[order[0]])
+    if top_p < 1.0:
+        fixed = (weight * np.float32(2.0**32)).astype(np.uint64)
+        needed = np.ceil(float(np.float32(top_p)) * float(fixed.sum()))
+        keep = int(np.searchsorted(np.cumsum(fixed), np.uint64(needed))) + 1
+        order, weight = order[:keep], weight[:keep]
+    strong = weight >= np.float32(min_p)
+    return order[strong], weight[strong]
+
+
+def draw(logits: F32Array, batch: SampleBatch, row: int) -> int:
+    """The sampled token id of one row of logits (vocab,)."""
+    if batch.temperature[row] == 0:
+        return int(np.argmax(logits))
+    token, weight = candidates(logits, batch.temperature[row], int(batch.top_k[row]), batch.top_p[row], batch.min_p[row])
+    u = uniforms(token, int(batch.seed[row]), int(batch.child[row]), int(batch.output_position[row]))
+    with np.errstate(divide="ignore"):
+        race = -np.log1p(-u) / weight.astype(np.float64)
+    return int(token[np.lexsort((token, race))[0]])
+
+
+def sample(logits: F32Array, batch: SampleBatch) -> StepOutputs:
+    """Sample every row of logits (S, vocab); log-probabilities are of the model's own distribution."""
+    rows = len(logits)
+    widest = max(0, int(batch.num_logprobs.max(initial=-1)))
+    out = StepOutputs(
+        token=np.zeros(rows, np.int32),
+        logprob=np.full(rows, np.nan, np.float32),
+        top_ids=np.full((rows, widest), -1, np.int32),
+        top_logprobs=np.full((rows, widest), np.nan, np.float32),
+        ok=~(np.isnan(logits) | (logits == np.inf)).any(axis=-1),
+    )
+    for row in np.flatnonzero(out.ok):
+        out.token[row] = draw(logits[row], batch, row)
+        if batch.num_logprobs[row] >= 0:
+            best = logits[row].max()
+            logprobs = logits[row] - (best + np.log(np.exp(logits[row] - best).sum(dtype=np.float32)))
+            top = np.argsort(-logits[row], kind="stable")[: batch.num_logprobs[row]]
+            out.logprob[row] = logprobs[out.token[row]]
+            out.top_ids[row, : len(top)], out.top_logprobs[row, : len(top)] = top, logprobs[top]
+    return out

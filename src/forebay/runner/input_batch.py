@@ -1,0 +1,65 @@
+"""From a step as the scheduler sees it (requests) to a step as the kernels see it (columns)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from forebay.core.kv_spec import KVSpec
+from forebay.core.step import ScheduledRequest
+from forebay.ops.protocol import I32Array, SampleBatch, StepBatch
+
+
+def build_step_batch(requests: Sequence[ScheduledRequest], kv: KVSpec) -> StepBatch:
+    """Columns of a step; rows in the order of `requests`."""
+    counts = np.array([len(r.token_ids) for r in requests], np.int32)
+    ends = np.cumsum(counts, dtype=np.int32)
+    request = np.repeat(np.arange(len(requests), dtype=np.int32), counts)
+    start = np.array([r.start for r in requests], np.int32)
+    position = np.arange(int(counts.sum()), dtype=np.int32) + (start - (ends - counts))[request]
+    tables = tuple(_block_table([r.block_tables[g] for r in requests]) for g in range(len(kv.groups)))
+    write = position >= np.array([r.write_start for r in requests], np.int32)[request]
+    slots = tuple(_slots(table, request, position, write, kv.block_size) for table in tables)
+    return StepBatch(
+        token=np.array([token for r in requests for token in r.token_ids], np.int32),
+        position=position,
+        request=request,
+        slots=slots,
+        block_tables=tables,
+        logit_rows=_logit_rows(requests, ends),
+        sample=_sample_batch(requests),
+    )
+
+
+def _block_table(tables: list[list[int]]) -> I32Array:
+    out = np.full((len(tables), max(map(len, tables), default=0)), -1, np.int32)
+    for row, table in enumerate(tables):
+        out[row, : len(table)] = table
+    return out
+
+
+def _slots(table: I32Array, request: I32Array, position: I32Array, write: np.ndarray, block_size: int) -> I32Array:
+    block = table[request, position // block_size]
+    return np.where(write & (block >= 0), block * block_size + position % block_size, -1).astype(np.int32)
+
+
+def _logit_rows(requests: Sequence[ScheduledRequest], ends: I32Array) -> I32Array:
+    rows = [np.arange(end - r.num_sampled, end, dtype=np.int32) for r, end in zip(requests, ends, strict=True)]
+    return np.concatenate(rows) if rows else np.zeros(0, np.int32)
+
+
+def _sample_batch(requests: Sequence[ScheduledRequest]) -> SampleBatch:
+    """One entry per sampled row; row i of a request draws for output position `output_position + i`."""
+    rows = [(r, r.output_position + i) for r in requests for i in range(r.num_sampled)]
+    sampling = [r.sampling for r, _ in rows]
+    return SampleBatch(
+        temperature=np.array([s.temperature for s in sampling], np.float32),
+        top_p=np.array([s.top_p for s in sampling], np.float32),
+        min_p=np.array([s.min_p for s in sampling], np.float32),
+        top_k=np.array([s.top_k for s in sampling], np.int32),
+        seed=np.array([r.seed & 0xFFFFFFFFFFFFFFFF for r, _ in rows], np.uint64),
+        child=np.array([r.child_index for r, _ in rows], np.int32),
+        output_position=np.array([position for _, position in rows], np.int32),
+        num_logprobs=np.array([-1 if s.logprobs is None else s.logprobs for s in sampling], np.int32),
+    )

@@ -1,0 +1,54 @@
+"""One step on one device."""
+
+from __future__ import annotations
+
+from forebay.core.kv_spec import KVSpec
+from forebay.core.step import ModelOutput, SampledRequest, ScheduledRequest, SchedulerOutput, TokenLogprobs
+from forebay.errors import NumericsError
+from forebay.ops.protocol import Plan, StepOutputs
+from forebay.runner.input_batch import build_step_batch
+
+
+class ModelRunner:
+    """Runs a Plan. A pure function of its input and the KV cache: it keeps no state of any request."""
+
+    def __init__(self, plan: Plan, kv: KVSpec) -> None:
+        self._plan = plan
+        self._kv = kv
+
+    def execute(self, scheduled: SchedulerOutput) -> ModelOutput:
+        """Compute the step's tokens, sample, and accept drafts that equal what was sampled."""
+        outputs = self._plan.run(build_step_batch(scheduled.requests, self._kv))
+        row = 0
+        results = []
+        for request in scheduled.requests:
+            results.append(_result(request, outputs, row))
+            row += request.num_sampled
+        return ModelOutput(step=scheduled.step, requests=tuple(results))
+
+    def close(self) -> None:
+        self._plan.close()
+
+
+def _result(request: ScheduledRequest, outputs: StepOutputs, row: int) -> SampledRequest:
+    if not outputs.ok[row : row + request.num_sampled].all():
+        message = f"the model produced NaN or infinite logits at output position {request.output_position}"
+        return SampledRequest(request_id=request.request_id, token_ids=[], error=f"{NumericsError.code}: {message}")
+    accepted = _accepted(request, outputs.token[row : row + request.num_sampled].tolist())
+    logprobs = None
+    if request.sampling.logprobs is not None:
+        logprobs = [_logprobs(outputs, row + i, request.sampling.logprobs) for i in range(len(accepted))]
+    return SampledRequest(request_id=request.request_id, token_ids=accepted, logprobs=logprobs)
+
+
+def _accepted(request: ScheduledRequest, sampled: list[int]) -> list[int]:
+    """Drafts are kept while each equals the token sampled in its place; then one more token is ours."""
+    for index, draft in enumerate(request.draft_token_ids[: len(sampled) - 1]):
+        if draft != sampled[index]:
+            return sampled[: index + 1]
+    return sampled
+
+
+def _logprobs(outputs: StepOutputs, row: int, count: int) -> TokenLogprobs:
+    top = tuple(zip(outputs.top_ids[row, :count].tolist(), outputs.top_logprobs[row, :count].tolist(), strict=True))
+    return TokenLogprobs(float(outputs.logprob[row]), tuple(pair for pair in top if pair[0] >= 0))

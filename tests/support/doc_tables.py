@@ -1,0 +1,104 @@
+"""The parts of docs/ that are written from code. `make docs` rewrites them; a test says when they are out of date.
+
+In a document a part stands between `<!-- table: NAME -->` and `<!-- end -->`.
+"""
+
+from __future__ import annotations
+
+import configparser
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from forebay import env
+from forebay.errors import ForebayError, SetupError
+from forebay.observe.metrics import METRICS
+from forebay.profile.schema import SECTIONS
+from forebay.profile.settings import settings_of, toml_value
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+_PART = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def profile_fields() -> Iterator[str]:
+    for section, cls in SECTIONS.items():
+        yield f"### `[{section}]`"
+        yield ""
+        yield (cls.__doc__ or "").strip()
+        yield ""
+        yield from _table("field", "default", "allowed", "hot", "meaning")
+        for name, s in settings_of(cls).items():
+            unit = f" ({s.unit})" if s.unit else ""
+            hot = "yes" if s.hot else ""
+            yield _row(f"`{name}`{unit}", f"`{toml_value(s.default)}`", s.wanted(), hot, s.meaning)
+        yield ""
+
+
+def environment() -> Iterator[str]:
+    yield from _table("variable", "default", "meaning")
+    for variable in env.VARIABLES:
+        yield _row(f"`{variable.name}`", variable.default, variable.meaning)
+
+
+def metrics() -> Iterator[str]:
+    yield from _table("metric", "kind", "labels", "meaning")
+    for metric in METRICS:
+        yield _row(f"`{metric.name}`", metric.kind, ", ".join(metric.labels), metric.help)
+
+
+def errors() -> Iterator[str]:
+    yield from _table("code", "status", "type", "metric label")
+    for cls in error_classes():
+        if issubclass(cls, SetupError):
+            yield _row(f"`{cls.code}`", "exit code 2", "", cls.label)
+        else:
+            yield _row(f"`{cls.code}`", str(cls.http_status), f"`{cls.error_type}`", cls.label)
+
+
+def layers() -> Iterator[str]:
+    """The packages of .importlinter, top to bottom; those in brackets there may not exist yet."""
+    config = configparser.ConfigParser()
+    config.read(REPOSITORY / ".importlinter")
+    yield "```text"
+    yield from config["importlinter:contract:layers"]["layers"].strip().splitlines()
+    yield "```"
+
+
+def error_classes() -> list[type[ForebayError]]:
+    """All classes of errors.py with a code of their own, parents first."""
+    found: list[type[ForebayError]] = []
+    pending: list[type[ForebayError]] = [ForebayError]
+    while pending:
+        cls = pending.pop(0)
+        if "code" in cls.__dict__:
+            found.append(cls)
+        pending.extend(cls.__subclasses__())
+    return found
+
+
+TABLES = {f.__name__: f for f in (profile_fields, environment, metrics, errors, layers)}
+
+
+def up_to_date(document: str) -> str:
+    """`document` with each part as it should be."""
+    return _PART.sub(lambda m: m[1] + "\n".join(TABLES[m[2]]()).rstrip() + "\n" + m[3], document)
+
+
+def documents() -> list[Path]:
+    return [*sorted((REPOSITORY / "docs").rglob("*.md")), REPOSITORY / "README.md"]
+
+
+def _table(*heads: str) -> list[str]:
+    return [_row(*heads), "|" + "---|" * len(heads)]
+
+
+def _row(*cells: str) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+if __name__ == "__main__":
+    for path in documents():
+        before = path.read_text("utf-8")
+        if (after := up_to_date(before)) != before:
+            path.write_text(after, "utf-8")
+            print(f"wrote {path.relative_to(REPOSITORY)}")

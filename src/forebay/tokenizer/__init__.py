@@ -1,0 +1,7 @@
+"""Text to token ids and back, and conversations to prompts."""
+
+from forebay.tokenizer.detokenizer import IncrementalDetokenizer
+from forebay.tokenizer.load import load_tokenizer
+from forebay.tokenizer.tokenizer import Tokenizer
+
+__all__ = ["IncrementalDetokenizer", "Tokenizer", "load_tokenizer"]

@@ -1,0 +1,151 @@
+"""A model's tokenizer: text to ids and back, and messages to text. Immutable, and safe to share between threads."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from forebay.errors import InvalidValueError, ModelFormatError, UnsupportedFieldError
+from forebay.tokenizer.chat_template import ChatTemplate, plain_json, template_messages
+from forebay.tokenizer.detokenizer import PieceStream
+from forebay.tokenizer.pieces import Pieces
+
+EncodeText = Callable[[str], list[int]]  # special tokens in the text are recognized; none are added
+
+
+@dataclass(frozen=True, slots=True)
+class SpecialTokens:
+    """prefix, suffix: ids that `add_special_tokens` puts around a text. names: "bos_token" -> "<s>", for templates."""
+
+    bos_token_id: int | None = None
+    eos_token_ids: frozenset[int] = frozenset()
+    prefix: tuple[int, ...] = ()
+    suffix: tuple[int, ...] = ()
+    names: Mapping[str, str] = field(default_factory=dict)
+
+
+class Tokenizer:
+    """vocab_size      ids are below this (a model's output layer may be padded to more)
+    bos_token_id    None when the model has none
+    eos_token_ids   a generation ends at any of these
+    chat_template   source of the default template, or None
+    digest          sha256 (hex) of all that decides ids, text and prompts
+    pieces          the bytes of each token
+    """
+
+    def __init__(
+        self,
+        encode_text: EncodeText,
+        pieces: Pieces,
+        special: SpecialTokens,
+        *,
+        vocab_size: int,
+        templates: Mapping[str, str],
+        identity: Iterable[bytes],
+    ) -> None:
+        """identity: what `encode_text` and `pieces` were made from. templates: "default", "tool_use" -> jinja."""
+        self._encode_text = encode_text
+        self._special = special
+        self._templates = {name: ChatTemplate(source) for name, source in templates.items()}
+        self.pieces = pieces
+        self.vocab_size = vocab_size
+        self.bos_token_id = special.bos_token_id
+        self.eos_token_ids = special.eos_token_ids
+        self.chat_template = templates.get("default")
+        self.digest = _digest([*identity, *_settings(pieces, special, vocab_size, templates)])
+
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        """Token ids of `text`. Special tokens written out in it become their ids.
+
+        add_special_tokens: also put the model's BOS (or EOS) where it wants them; off for a rendered chat, whose
+        template has written them. InvalidValueError: the text has a lone surrogate, so it is not Unicode text.
+        """
+        check_unicode(text, "prompt")
+        ids = self._encode_text(text)
+        return [*self._special.prefix, *ids, *self._special.suffix] if add_special_tokens else ids
+
+    def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
+        """The text of `ids`; bytes that are not UTF-8 become U+FFFD, ids outside the vocabulary nothing."""
+        stream = PieceStream(self.pieces, skip_special_tokens=skip_special_tokens)
+        return stream.push(ids) + stream.finish()
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """What the token adds to a text: possibly part of a character, empty for an id outside the vocabulary."""
+        return self.pieces[token_id]
+
+    def token_text(self, token_id: int) -> str:
+        """The token for people to read; part of a character is shown as OpenAI does, "bytes:\\xe2\\x80"."""
+        piece = self.pieces[token_id]
+        try:
+            return piece.decode()
+        except UnicodeDecodeError:
+            return "bytes:" + "".join(f"\\x{byte:02x}" for byte in piece)
+
+    def render_chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+        now: datetime | None = None,
+        **template_vars: Any,
+    ) -> str:
+        """The prompt text of a conversation, by the model's chat template; encode it without add_special_tokens.
+
+        tools: JSON schemas the model may call; a template named "tool_use" is taken when there is one.
+        now: the time for strftime_now, by default the local time. template_vars: any further names templates know.
+        InvalidValueError (param "messages"): the template refuses or fails. UnsupportedFieldError: no template.
+        """
+        template = self._templates.get("tool_use") if tools is not None else None
+        template = template or self._templates.get("default")
+        if template is None:
+            raise UnsupportedFieldError(
+                "messages: this model has no chat template; send a prompt to /v1/completions instead", param="messages"
+            )
+        variables = {
+            **self._special.names,
+            "documents": None,
+            **{name: plain_json(value, name) for name, value in template_vars.items()},
+            "messages": template_messages(messages),
+            "tools": plain_json(tools, "tools"),
+            "add_generation_prompt": add_generation_prompt,
+        }
+        text = template.render(variables, now or datetime.now())
+        check_unicode(text, "messages")
+        return text
+
+
+def check_unicode(text: str, param: str) -> None:
+    """InvalidValueError when `text` has a lone surrogate, which JSON can smuggle in as "\\ud800"."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidValueError(
+            f"{param}: lone surrogate U+{ord(text[error.start]):04X} at character {error.start} is not text; remove it",
+            param=param,
+        ) from None
+
+
+def checked_id(token_id: object, vocab_size: int, name: str) -> int:
+    """A special token id from a model file. ModelFormatError when it is not one of the vocabulary's."""
+    if isinstance(token_id, int) and not isinstance(token_id, bool) and 0 <= token_id < vocab_size:
+        return token_id
+    raise ModelFormatError(f"{name} is {token_id!r}, not an id below the vocabulary's {vocab_size}", param="model")
+
+
+def _settings(pieces: Pieces, special: SpecialTokens, vocab_size: int, templates: Mapping[str, str]) -> Iterable[bytes]:
+    yield repr((vocab_size, sorted(pieces.special_ids), pieces.strip_spaces, pieces.bare_first)).encode()
+    yield repr((special.bos_token_id, sorted(special.eos_token_ids), special.prefix, special.suffix)).encode()
+    yield repr(sorted(special.names.items())).encode()
+    yield repr(sorted(templates.items())).encode()
+
+
+def _digest(parts: Iterable[bytes]) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(len(part).to_bytes(8, "little"))  # so that no two lists of parts read the same
+        digest.update(part)
+    return digest.hexdigest()

@@ -1,0 +1,99 @@
+"""From what a user asks to what the engine takes: token ids, resolved max_tokens and seed, the cache namespace."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import uuid
+
+import msgspec
+
+from forebay.core.clock import Clock
+from forebay.core.messages import AddRequest, EngineInfo
+from forebay.core.sampling_params import SamplingParams
+from forebay.errors import ContextLengthError, InvalidValueError
+from forebay.tokenizer import Tokenizer
+
+Prompt = str | list[int]
+
+# above this many characters tokenizing takes longer than an event loop should be held (about a millisecond)
+LONG_TEXT = 2048
+
+
+def new_request_id() -> str:
+    return uuid.uuid4().hex
+
+
+class InputProcessor:
+    """Stateless apart from what it was built with; `tokenize` may run in any thread."""
+
+    def __init__(self, tokenizer: Tokenizer, info: EngineInfo, model_digest: str, clock: Clock) -> None:
+        self._tokenizer = tokenizer
+        self._info = info
+        self._model_digest = model_digest
+        self._clock = clock
+
+    def tokenize(self, prompt: Prompt, *, add_special_tokens: bool = True) -> list[int]:
+        """Token ids of a text, or the checked ids themselves. Raises InvalidValueError for an empty prompt or an id
+        that is not in the vocabulary."""
+        if isinstance(prompt, str):
+            token_ids = self._tokenizer.encode(prompt, add_special_tokens=add_special_tokens)
+        else:
+            token_ids = list(prompt)
+            vocab_size = self._tokenizer.vocab_size
+            wrong = next((i for i in token_ids if type(i) is not int or not 0 <= i < vocab_size), None)
+            if wrong is not None:
+                raise InvalidValueError(
+                    f"prompt token ids must be integers from 0 to {vocab_size - 1}, got {wrong!r:.80}", param="prompt"
+                )
+        if not token_ids:
+            raise InvalidValueError("prompt is empty; it must have at least one token", param="prompt")
+        return token_ids
+
+    def request(
+        self,
+        token_ids: list[int],
+        sampling: SamplingParams,
+        *,
+        request_id: str | None = None,
+        tenant: str = "",
+        received_ns: int | None = None,
+    ) -> AddRequest:
+        """The message for the engine. Raises ContextLengthError if prompt + max_tokens can never fit."""
+        now_ns = self._clock.now_ns()
+        return AddRequest(
+            request_id=request_id or new_request_id(),
+            prompt_token_ids=token_ids,
+            sampling=sampling,
+            max_tokens=self._max_tokens(len(token_ids), sampling.max_tokens),
+            seed=secrets.randbits(63) if sampling.seed is None else sampling.seed,
+            namespace=self._namespace(tenant, adapter=None),
+            eos_token_ids=sorted(self._tokenizer.eos_token_ids),
+            tenant=tenant,
+            received_ns=now_ns if received_ns is None else received_ns,
+            tokenized_ns=now_ns,
+        )
+
+    def _max_tokens(self, num_prompt: int, asked: int | None) -> int:
+        limit = self._info.max_model_len
+        left = limit - num_prompt
+        if left < 1:
+            raise ContextLengthError(
+                f"the prompt has {num_prompt} tokens and the context length is {limit}: shorten the prompt to "
+                f"{limit - 1} tokens or fewer",
+                param="prompt",
+            )
+        if asked is None:
+            return min(left, self._info.default_max_tokens)
+        if asked > left:
+            raise ContextLengthError(
+                f"the prompt has {num_prompt} tokens and max_tokens is {asked}, together {num_prompt + asked}, but the "
+                f"context length is {limit}: ask for at most {left} tokens or shorten the prompt",
+                param="max_tokens",
+            )
+        return asked
+
+    def _namespace(self, tenant: str, adapter: str | None) -> str:
+        """Root of the block hash chain: everything that changes hidden states or trust."""
+        parts = (tenant, self._model_digest, self._tokenizer.digest, adapter, self._info.answer_class)
+        return hashlib.sha256(msgspec.msgpack.encode(parts)).hexdigest()

@@ -1,0 +1,1 @@
+"""Where model runners live: inline today; others (processes, Ray) implement the same protocol."""

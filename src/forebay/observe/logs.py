@@ -1,0 +1,26 @@
+"""One-line logs on standard error: time, level, process role, logger, message."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+from forebay.errors import ProfileError
+
+LEVELS = ("debug", "info", "warning", "error")
+
+
+def configure_logs(level: str, role: str) -> None:
+    """Send the `forebay` loggers to standard error. `role` names the process ("server", "engine").
+
+    Only our own loggers are touched: a program that embeds Forebay keeps its logging. Raises ProfileError for an
+    unknown level.
+    """
+    if level.lower() not in LEVELS:
+        raise ProfileError(f"log level must be one of {', '.join(LEVELS)}, got {level!r}", param="log_level")
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter(f"%(asctime)s %(levelname)-7s {role} %(name)s: %(message)s"))
+    logger = logging.getLogger("forebay")
+    logger.handlers[:] = [handler]
+    logger.setLevel(level.upper())
+    logger.propagate = False

@@ -32,7 +32,7 @@ class ForebayError(Exception):
 
     http_status: ClassVar[int] = 500
     error_type: ClassVar[str] = "server_error"
-    code: ClassVar[str] = "internal_error"
+    code: ClassVar[str] = "error"
     label: ClassVar[str] = "internal"
 
     def __init__(self, message: str, *, param: str | None = None) -> None:
@@ -114,7 +114,7 @@ class RequestAbortedError(ForebayError):
 
 
 class InternalError(ForebayError):
-    pass
+    code = "internal_error"
 
 
 class NumericsError(InternalError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -119,7 +119,7 @@ class LLM:
 
     def stream(
         self, prompt: Prompt, sampling: SamplingParams = DEFAULT_SAMPLING, *, add_special_tokens: bool = True
-    ) -> Iterator[CompletionChunk]:
+    ) -> Generator[CompletionChunk, None, None]:
         """Chunks of the completions of one prompt as they come. Closing the iterator aborts the request."""
         request = self._request(prompt, sampling, add_special_tokens)
         stream = self._submit(request)
@@ -133,7 +133,7 @@ class LLM:
 
     def chat_stream(
         self, messages: list[Message], sampling: SamplingParams = DEFAULT_SAMPLING, **template: Any
-    ) -> Iterator[CompletionChunk]:
+    ) -> Generator[CompletionChunk, None, None]:
         """`chat`, as chunks."""
         return self.stream(self.tokenizer.render_chat(messages, **template), sampling, add_special_tokens=False)
 

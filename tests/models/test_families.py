@@ -11,14 +11,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.models.tiny import CONFIGS, hf_logits, save_tiny
-from tests.support.driver import PlanDriver
 
 from forebay.models.decoder import Decoder
 from forebay.models.families.registry import load_decoder
 from forebay.ops.protocol import PlanLimits
 from forebay.ops.registry import create_backend
 from forebay.weights.checkpoint import open_checkpoint
+from tests.models.tiny import CONFIGS, hf_logits, save_tiny
+from tests.support.driver import PlanDriver
 
 LENGTH = 150
 BLOCKS = 256
@@ -44,7 +44,9 @@ def test_logits_equal_transformers(name: str, backend: str, tmp_path: Path) -> N
     results = {
         "one prefill": driver.logits("whole", tokens),
         "chunks of 37": driver.logits("chunked", tokens, chunk=37),
-        "decode": np.concatenate([driver.logits("decoded", tokens[:120]), driver.logits("decoded", tokens[120:], chunk=1)]),
+        "decode": np.concatenate(
+            [driver.logits("decoded", tokens[:120]), driver.logits("decoded", tokens[120:], chunk=1)]
+        ),
     }
     driver.plan.close()
     tolerance = 2e-4 * np.abs(wanted).max()

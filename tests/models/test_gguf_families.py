@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from tests.models.gguf_export import export_gguf
 from tests.models.test_families import make_driver
 from tests.models.tiny import hf_logits, save_tiny

@@ -11,9 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import transformers as hf
-from tests.models.tiny import hf_logits
-from tests.support.driver import PlanDriver
-from tests.support.shared import shared_path
 
 from forebay.models.decoder import Decoder
 from forebay.models.families.registry import load_decoder
@@ -21,6 +18,9 @@ from forebay.ops.protocol import PlanLimits
 from forebay.ops.registry import create_backend
 from forebay.tokenizer import load_tokenizer
 from forebay.weights.checkpoint import open_checkpoint
+from tests.models.tiny import hf_logits
+from tests.support.driver import PlanDriver
+from tests.support.shared import shared_path
 
 TOKENS = 512
 # measured 2e-3 and 98 %: docs/performance.md has the figures; the bounds leave room for another text

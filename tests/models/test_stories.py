@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+
 from tests.models.test_families import make_driver
 from tests.support.shared import shared_path
 

@@ -35,7 +35,7 @@ class Request:
 
     num_tokens          prompt + output + draft tokens known so far
     num_computed_tokens tokens whose KV is written; a step moves it towards num_tokens
-    num_cached_tokens   of those, how many came from the prefix cache at (last) admission
+    num_cached_tokens   of those, how many came from the prefix cache at first admission
     A request with n > 1 is n requests: child index 0 computes the prompt, the others fork its blocks.
     """
 

@@ -35,17 +35,26 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     ignore_eos: bool = False
 
     def __post_init__(self) -> None:
-        _check("max_tokens", self.max_tokens, self.max_tokens is None or self.max_tokens >= 1, "an integer of at least 1")
+        enough = self.max_tokens is None or self.max_tokens >= 1
+        _check("max_tokens", self.max_tokens, enough, "an integer of at least 1")
         _check("temperature", self.temperature, 0.0 <= self.temperature <= 100.0, "a number from 0 to 100")
         _check("top_p", self.top_p, 0.0 < self.top_p <= 1.0, "a number above 0 and at most 1")
         _check("top_k", self.top_k, 0 <= self.top_k < 2**31, "an integer of at least 0 (0 keeps all)")
         _check("min_p", self.min_p, 0.0 <= self.min_p < 1.0, "a number from 0 to below 1")
         _check("seed", self.seed, self.seed is None or -(2**63) <= self.seed < 2**63, "a 64-bit signed integer")
         _check("n", self.n, 1 <= self.n <= MAX_N, f"an integer from 1 to {MAX_N}")
-        _check("logprobs", self.logprobs, self.logprobs is None or 0 <= self.logprobs <= MAX_LOGPROBS,
-               f"an integer from 0 to {MAX_LOGPROBS}")
-        _check("stop", self.stop, len(self.stop) <= MAX_STOP_STRINGS and all(self.stop),
-               f"at most {MAX_STOP_STRINGS} strings, none of them empty")
+        _check(
+            "logprobs",
+            self.logprobs,
+            self.logprobs is None or 0 <= self.logprobs <= MAX_LOGPROBS,
+            f"an integer from 0 to {MAX_LOGPROBS}",
+        )
+        _check(
+            "stop",
+            self.stop,
+            len(self.stop) <= MAX_STOP_STRINGS and all(self.stop),
+            f"at most {MAX_STOP_STRINGS} strings, none of them empty",
+        )
 
 
 def _check(name: str, value: object, ok: bool, wanted: str) -> None:

@@ -74,7 +74,7 @@ class SchedulerOutput(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TokenLogprobs(msgspec.Struct, frozen=True):
-    """Natural log-probabilities at one output position: the sampled token's, and the best ones (id, logprob) in order."""
+    """Natural log-probabilities at one output position: the sampled token's, and the best ones (id, value) in order."""
 
     logprob: float
     top: tuple[tuple[int, float], ...] = ()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+import threading
+from collections.abc import AsyncGenerator, Callable
+from concurrent.futures import Future
 from contextlib import aclosing
-from typing import Any
+from typing import Any, TypeVar
 
 from forebay.core.clock import Clock, MonotonicClock
 from forebay.core.messages import Abort, AddRequest, EngineInfo, EngineOutputs
@@ -20,6 +22,8 @@ from forebay.observe.step_log import StepLog
 from forebay.profile import Profile, values
 from forebay.tokenizer import Tokenizer
 from forebay.weights.sources import resolve_source
+
+T = TypeVar("T")
 
 HEALTH_TIMEOUT_S = 10.0
 CONTROL_TIMEOUT_S = 60.0
@@ -59,7 +63,7 @@ class AsyncEngine:
         Raises SetupError subclasses for a profile or model that cannot be served, EngineDeadError if the process ends.
         """
         clock = clock or MonotonicClock()
-        path = await asyncio.to_thread(resolve_source, profile.model.source, progress=progress)
+        path = await _in_daemon_thread(lambda: resolve_source(profile.model.source, progress=progress))
         client = EngineClient()
         try:
             # the process loads weights while this one reads the tokenizer
@@ -221,6 +225,21 @@ class AsyncEngine:
     def _on_death(self, error: ForebayError) -> None:
         self._front.outputs.fail_all(error)
         self._idle.set()
+
+
+async def _in_daemon_thread(call: Callable[[], T]) -> T:
+    """`asyncio.to_thread` for what may take minutes: the end of the program does not wait for it."""
+    result: Future[T] = Future()
+
+    def run() -> None:
+        result.set_running_or_notify_cancel()
+        try:
+            result.set_result(call())
+        except BaseException as error:
+            result.set_exception(error)
+
+    threading.Thread(target=run, name="forebay-fetch", daemon=True).start()
+    return await asyncio.wrap_future(result)
 
 
 async def _within(timeout_s: float, event: asyncio.Event) -> bool:

@@ -134,7 +134,8 @@ def _engine_info(parts: Assembly, source: str) -> EngineInfo:
 
 
 def served_name(source: str) -> str:
-    """The name clients ask for: a known name as it is, a path's last part without ".gguf", a repository without revision."""
+    """The name clients ask for: a known name as it is, a path's last part without ".gguf", a repository or package
+    without its version."""
     scheme, _, rest = source.rpartition(":")
     name = rest.partition("@")[0].partition("==")[0] if scheme in ("hf", "pypi") else Path(rest).name
     return name.removesuffix(".gguf") or source

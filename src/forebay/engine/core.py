@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future
 from typing import Any
 
 import msgspec
@@ -65,7 +64,7 @@ class EngineCore:
         scheduled = self._scheduler.schedule()
         if scheduled is None:
             return self._rest()
-        model = self._result(scheduled, self._executor.execute(scheduled))
+        model = self._execute(scheduled)
         updates = self._scheduler.update(scheduled, model)
         return self._emit(scheduled, updates)
 
@@ -147,10 +146,10 @@ class EngineCore:
         if used is not None:
             raise InvalidValueError(f"request_id {used!r} is in use; choose another", param="request_id")
 
-    def _result(self, scheduled: SchedulerOutput, future: Future[ModelOutput]) -> ModelOutput:
+    def _execute(self, scheduled: SchedulerOutput) -> ModelOutput:
         """What came of a step. One that failed is an error for each of its requests, if the executor can go on."""
         try:
-            return future.result()
+            return self._executor.execute(scheduled).result()
         except Exception as error:
             reason = f"step {scheduled.step} failed: {type(error).__name__}: {error}"
             logger.error(reason, exc_info=error)
@@ -158,6 +157,9 @@ class EngineCore:
                 raise EngineDeadError(f"{reason}; its executor is lost") from error
             failed = [SampledRequest(request_id=r.request_id, token_ids=[], error=reason) for r in scheduled.requests]
             return ModelOutput(step=scheduled.step, requests=tuple(failed))
+        except BaseException:  # a Ctrl-C in a script or notebook: the engine stays usable
+            self._scheduler.drop_step()
+            raise
 
     def _emit(self, scheduled: SchedulerOutput, updates: list[Update]) -> EngineOutputs:
         self._at_rest = False

@@ -112,6 +112,7 @@ def run(options: SpawnOptions) -> int:
         sink.send(encoder.encode(message))
 
     try:
+        configure_logs(options.log_level, "engine")
         _serve(options, source, send)
         return 0
     except Exception as error:
@@ -144,7 +145,6 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     options = msgspec.json.decode(sys.stdin.buffer.readline(), type=SpawnOptions)
-    configure_logs(options.log_level, "engine")
     exit_with_parent(sys.stdin.fileno(), options.parent_pid)
     code = run(options)
     logging.shutdown()

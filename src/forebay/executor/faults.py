@@ -18,10 +18,10 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
     """What goes wrong at the `at`-th executed step (counted from 0).
 
     kind: "raise" fails that step only; "lose" fails it and makes the executor unusable; "hang" never returns;
-    "kill" ends the process with SIGKILL.
+    "kill" ends the process with SIGKILL; "interrupt" is a Ctrl-C in the middle of it.
     """
 
-    kind: Literal["raise", "lose", "hang", "kill"]
+    kind: Literal["raise", "lose", "hang", "kill", "interrupt"]
     at: int
 
 
@@ -47,6 +47,8 @@ class FaultyExecutor:
             os.kill(os.getpid(), signal.SIGKILL)
         if self._fault.kind == "hang":
             threading.Event().wait()
+        if self._fault.kind == "interrupt":
+            raise KeyboardInterrupt
         self._lost = self._fault.kind == "lose"
         failed: Future[ModelOutput] = Future()
         failed.set_exception(RuntimeError(f"injected fault {self._fault.kind!r} at step {self._fault.at}"))

@@ -40,8 +40,9 @@ class Decoder:
         x = ops.linear(x, weights.head)
         ops.logits(ops.softcap(x, spec.final_softcap) if spec.final_softcap else x)
 
-    def _residual(self, ops: Ops[V], x: V, before: F32Array | None, after: F32Array | None,
-                  block: Callable[[V], V]) -> V:
+    def _residual(
+        self, ops: Ops[V], x: V, before: F32Array | None, after: F32Array | None, block: Callable[[V], V]
+    ) -> V:
         """x + after(block(before(x))), where either norm may be absent."""
         h = block(x if before is None else ops.rms_norm(x, before, self._spec.norm_eps))
         return ops.add(x, h if after is None else ops.rms_norm(h, after, self._spec.norm_eps))

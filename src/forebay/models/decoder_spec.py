@@ -40,7 +40,7 @@ class LayerSpec:
 class DecoderSpec:
     """Everything the forward pass needs besides the weights.
 
-    norms: "pre" (llama), "post" (olmo2: norm after attention and mlp, before the residual add), "sandwich" (gemma3: both).
+    norms: "pre" (llama), "post" (olmo2: after attention and mlp, before the residual add), "sandwich" (gemma3: both).
     qk_norm: "none", "head" (per head, before rope), "full" (over all heads of a row, before rope).
     """
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -47,8 +48,11 @@ class DecoderWeights:
 
     def format_name(self) -> str:
         """The formats of all matrices, most frequent first: part of the answer class."""
-        names = [linear.weight.format.name for layer in self.layers
-                 for linear in (layer.q, layer.k, layer.v, layer.o, layer.gate, layer.up, layer.down)]
+        names = [
+            linear.weight.format.name
+            for layer in self.layers
+            for linear in (layer.q, layer.k, layer.v, layer.o, layer.gate, layer.up, layer.down)
+        ]
         names += [self.embed.format.name, self.head.format.name]
         return "+".join(sorted(set(names), key=lambda name: (-names.count(name), name)))
 
@@ -65,6 +69,13 @@ class Naming:
     names: Mapping[str, str]
     norm_offset: float = 0.0
     interleaved_rope: bool = False
+
+
+_NORMS = {
+    "pre": ("attn_norm", "mlp_norm"),
+    "post": ("post_attn_norm", "post_mlp_norm"),
+    "sandwich": ("attn_norm", "post_attn_norm", "mlp_norm", "post_mlp_norm"),
+}
 
 
 class WeightLoader:
@@ -87,17 +98,18 @@ class WeightLoader:
         q_rows, kv_rows = spec.num_heads * spec.head_dim, spec.num_kv_heads * spec.head_dim
         q, k, v = self._split("qkv", ("q", "k", "v"), (q_rows, kv_rows, kv_rows), i, spec.qkv_bias)
         gate, up = self._split("gate_up", ("gate", "up"), (spec.intermediate_size,) * 2, i, spec.mlp_bias)
-        norms = ("post_attn_norm", "post_mlp_norm") if spec.norms == "post" else ("attn_norm", "mlp_norm")
-        if spec.norms == "sandwich":
-            norms = ("attn_norm", "post_attn_norm", "mlp_norm", "post_mlp_norm")
         qk = {"none": (0, 0), "head": (spec.head_dim, spec.head_dim), "full": (q_rows, kv_rows)}[spec.qk_norm]
         return LayerWeights(
-            q=self._half_split(q, spec.num_heads), k=self._half_split(k, spec.num_kv_heads), v=v,
+            q=self._half_split(q, spec.num_heads),
+            k=self._half_split(k, spec.num_kv_heads),
+            v=v,
             o=self._linear("o", hidden, q_rows, i, spec.o_bias),
-            gate=gate, up=up, down=self._linear("down", hidden, spec.intermediate_size, i, spec.mlp_bias),
+            gate=gate,
+            up=up,
+            down=self._linear("down", hidden, spec.intermediate_size, i, spec.mlp_bias),
             q_norm=self._norm("q_norm", qk[0], i) if qk[0] else None,
             k_norm=self._norm("k_norm", qk[1], i) if qk[1] else None,
-            **{name: self._norm(name, hidden, i) for name in norms},
+            **{name: self._norm(name, hidden, i) for name in _NORMS[spec.norms]},
         )
 
     def _split(self, fused: str, names: tuple[str, ...], rows: tuple[int, ...], i: int, bias: bool) -> list[Linear]:
@@ -107,7 +119,7 @@ class WeightLoader:
             return [self._linear(name, count, hidden, i, bias) for name, count in zip(names, rows, strict=True)]
         whole = self._linear(fused, sum(rows), hidden, i, bias)
         bounds = [0, *np.cumsum(rows).tolist()]
-        return [_rows(whole, slice(start, stop)) for start, stop in zip(bounds, bounds[1:], strict=False)]
+        return [_rows(whole, slice(start, stop)) for start, stop in pairwise(bounds)]
 
     def _half_split(self, linear: Linear, heads: int) -> Linear:
         if not self._naming.interleaved_rope:

@@ -46,7 +46,7 @@ def _base(rope: RopeSpec, max_model_len: int) -> float:
     if rope.kind != "dynamic" or max_model_len <= rope.original_max_position:
         return rope.base
     stretch = rope.factor * max_model_len / rope.original_max_position - (rope.factor - 1)
-    return rope.base * stretch ** (rope.rotary_dim / (rope.rotary_dim - 2))
+    return float(rope.base * stretch ** (rope.rotary_dim / (rope.rotary_dim - 2)))
 
 
 def _llama3(rope: RopeSpec, frequency: F64Array) -> F64Array:
@@ -67,7 +67,8 @@ def _yarn(rope: RopeSpec, frequency: F64Array) -> F64Array:
     low, high = max(low, 0), min(high, rope.rotary_dim - 1)
     span = high - low if high != low else 0.001  # the paper's ramp, kept from dividing by zero
     ramp = np.clip((np.arange(rope.rotary_dim // 2) - low) / span, 0.0, 1.0)
-    return frequency / rope.factor * ramp + frequency * (1 - ramp)
+    blended: F64Array = frequency / rope.factor * ramp + frequency * (1 - ramp)
+    return blended
 
 
 def _attention_factor(rope: RopeSpec) -> float:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import logging
 import sys
 
+from forebay.env import LOG_LEVELS
 from forebay.errors import ProfileError
-
-LEVELS = ("debug", "info", "warning", "error")
 
 
 def configure_logs(level: str, role: str) -> None:
@@ -16,8 +15,8 @@ def configure_logs(level: str, role: str) -> None:
     Only our own loggers are touched: a program that embeds Forebay keeps its logging. Raises ProfileError for an
     unknown level.
     """
-    if level.lower() not in LEVELS:
-        raise ProfileError(f"log level must be one of {', '.join(LEVELS)}, got {level!r}", param="log_level")
+    if level.lower() not in LOG_LEVELS:
+        raise ProfileError(f"log level must be one of {', '.join(LOG_LEVELS)}, got {level!r}", param="log_level")
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter(f"%(asctime)s %(levelname)-7s {role} %(name)s: %(message)s"))
     logger = logging.getLogger("forebay")

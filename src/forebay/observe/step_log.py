@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 from collections import deque
 from pathlib import Path
 
@@ -9,6 +11,8 @@ import msgspec
 
 from forebay.core.step import StepRecord
 from forebay.errors import ProfileError
+
+logger = logging.getLogger(__name__)
 
 RING_SIZE = 1024
 
@@ -27,8 +31,13 @@ class StepLog:
 
     def append(self, record: StepRecord) -> None:
         self._ring.append(record)
-        if self._file is not None:
+        if self._file is None:
+            return
+        try:
             self._file.write(self._encoder.encode(record) + b"\n")
+        except OSError as error:  # a full disk must not stop the engine
+            logger.error("step log %s ends here: %s", self._file.name, error.strerror)
+            self._file = None
 
     def last(self, count: int | None = None) -> list[StepRecord]:
         """The newest `count` records (all that are kept if None), oldest first."""
@@ -36,9 +45,10 @@ class StepLog:
         return records if count is None else records[max(0, len(records) - count) :]
 
     def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        file, self._file = self._file, None
+        if file is not None:
+            with contextlib.suppress(OSError):  # what a full disk did not take is lost
+                file.close()
 
 
 def read_step_log(path: Path) -> list[StepRecord]:

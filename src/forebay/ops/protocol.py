@@ -27,8 +27,8 @@ KERNEL_CONTRACT_VERSION = 1  # bump whenever any op's bits may change
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RopeTable:
-    """cos, sin: float32 (positions, rotary_dim / 2), computed in float64. Half-split ("NEOX") pairing: element i of a head
-    is rotated with element i + rotary_dim / 2; elements from rotary_dim up pass through."""
+    """cos, sin: float32 (positions, rotary_dim / 2), computed in float64. Half-split pairing: element i of a head is
+    rotated with element i + rotary_dim / 2; elements from rotary_dim up pass through."""
 
     cos: F32Array
     sin: F32Array
@@ -84,7 +84,7 @@ class SampleBatch:
 
 @dataclass(slots=True, eq=False)
 class StepOutputs:
-    """token (S,) int32: sampled ids. logprob (S,) float32. top_ids / top_logprobs (S, max k): -1 / nan beyond each row's k.
+    """token (S,) int32: sampled ids. logprob (S,) float32. top_ids, top_logprobs (S, max k): -1, nan beyond a row's k.
     ok (S,) bool: False where the row's logits held a NaN or +inf (its token is meaningless)."""
 
     token: I32Array

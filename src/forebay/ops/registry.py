@@ -23,4 +23,6 @@ def create_backend(name: str, *, isa: str = "auto", threads: int = 1) -> Backend
         from forebay.ops.native import NativeBackend  # an optional extension, imported only when asked for
 
         return NativeBackend(isa=isa, threads=threads)
-    raise ProfileError(f'backend.name must be one of {", ".join(available_backends())}, got {name!r}', param="backend.name")
+    raise ProfileError(
+        f"backend.name must be one of {', '.join(available_backends())}, got {name!r}", param="backend.name"
+    )

@@ -252,6 +252,10 @@ class Scheduler:
         self._admission.throughput.add(scheduled.num_tokens, now - scheduled.record.start_ns)
         return updates
 
+    def drop_step(self) -> None:
+        """Forget the step in flight, which was interrupted and has no results: the next schedule() computes it again."""
+        self._in_flight = None
+
     def _apply(
         self, request: Request, item: ScheduledRequest, result: SampledRequest | None, now: int, step: int
     ) -> Update | None:

@@ -58,6 +58,10 @@ GGUF_NAMES = {
 }
 
 
+HF_NAMING = Naming(HF_NAMES)
+GGUF_NAMING = Naming(GGUF_NAMES)
+
+
 @dataclass(frozen=True, slots=True)
 class Family:
     """A decoder-only family as data.
@@ -70,8 +74,8 @@ class Family:
     gguf_architectures: tuple[str, ...]
     spec_from_hf: Callable[[Fields], DecoderSpec]
     spec_from_gguf: Callable[[Fields, Checkpoint], DecoderSpec]
-    hf: Naming = Naming(HF_NAMES)
-    gguf: Naming = Naming(GGUF_NAMES)
+    hf: Naming = HF_NAMING
+    gguf: Naming = GGUF_NAMING
 
 
 def without(names: dict[str, str], *dropped: str) -> dict[str, str]:
@@ -111,7 +115,9 @@ def hf_spec(family: str, fields: Fields, **different: Any) -> DecoderSpec:
 def activation(fields: Fields, name: str) -> str:
     value = fields.text(name, "silu")
     if value not in ACTIVATIONS:
-        raise UnsupportedModelError(f"{fields.origin}: {name} {value!r} is not supported; known: {', '.join(ACTIVATIONS)}")
+        raise UnsupportedModelError(
+            f"{fields.origin}: {name} {value!r} is not supported; known: {', '.join(ACTIVATIONS)}"
+        )
     return ACTIVATIONS[value]
 
 
@@ -187,13 +193,17 @@ def gguf_rope(fields: Fields, checkpoint: Checkpoint, head_dim: int) -> RopeSpec
     """Rope of a GGUF; `rope_freqs.weight` (Llama 3) divides the inverse frequencies."""
     kind = fields.text("rope.scaling.type", "none")
     if kind not in ("none", "linear", "yarn"):
-        raise UnsupportedModelError(f"{fields.origin}: rope scaling {kind!r} is not supported; known: none, linear, yarn")
+        raise UnsupportedModelError(
+            f"{fields.origin}: rope scaling {kind!r} is not supported; known: none, linear, yarn"
+        )
     factors = None
     if "rope_freqs.weight" in checkpoint.tensor_names():
         factors = tuple(checkpoint.tensor("rope_freqs.weight").vector().tolist())
     rotary_dim = fields.size("rope.dimension_count", head_dim)
     if factors is not None and len(factors) != rotary_dim // 2:
-        raise UnsupportedModelError(f"{fields.origin}: rope_freqs.weight must have {rotary_dim // 2} values, has {len(factors)}")
+        raise UnsupportedModelError(
+            f"{fields.origin}: rope_freqs.weight must have {rotary_dim // 2} values, has {len(factors)}"
+        )
     return RopeSpec(
         base=fields.number("rope.freq_base", 10000.0),
         rotary_dim=rotary_dim,

@@ -51,10 +51,17 @@ def _from_hf(fields: Fields) -> DecoderSpec:
         whole = hf_rope(fields, head_dim, base=fields.number("rope_theta", 1e6))
         local = RopeSpec(fields.number("rope_local_base_freq", _LOCAL_BASE), head_dim)
     return hf_spec(
-        "gemma3", fields, layers=_layers(windows, local, whole), head_dim=head_dim, norms="sandwich", qk_norm="head",
-        activation=activation(fields, "hidden_activation"), tied_embeddings=fields.flag("tie_word_embeddings", True),
+        "gemma3",
+        fields,
+        layers=_layers(windows, local, whole),
+        head_dim=head_dim,
+        norms="sandwich",
+        qk_norm="head",
+        activation=activation(fields, "hidden_activation"),
+        tied_embeddings=fields.flag("tie_word_embeddings", True),
         attention_scale=fields.number("query_pre_attn_scalar", 256.0) ** -0.5,
-        embed_scale=fields.size("hidden_size") ** 0.5, final_softcap=fields.number("final_logit_softcapping", 0.0),
+        embed_scale=fields.size("hidden_size") ** 0.5,
+        final_softcap=fields.number("final_logit_softcapping", 0.0),
     )
 
 
@@ -67,12 +74,25 @@ def _from_gguf(fields: Fields, checkpoint: Checkpoint) -> DecoderSpec:
     if len(layers) == _LAYERS_27B:
         scaled_by = fields.size("embedding_length") // fields.size("attention.head_count")
     return gguf_spec(
-        "gemma3", fields, checkpoint, layers=layers, head_dim=head_dim, norms="sandwich", qk_norm="head",
-        activation="gelu_tanh", embed_scale=fields.size("embedding_length") ** 0.5, attention_scale=scaled_by**-0.5,
+        "gemma3",
+        fields,
+        checkpoint,
+        layers=layers,
+        head_dim=head_dim,
+        norms="sandwich",
+        qk_norm="head",
+        activation="gelu_tanh",
+        embed_scale=fields.size("embedding_length") ** 0.5,
+        attention_scale=scaled_by**-0.5,
     )
 
 
 GEMMA3 = Family(
-    "gemma3", ("Gemma3ForCausalLM",), ("gemma3",), _from_hf, _from_gguf,
-    hf=Naming(HF_NAMES | HF_SANDWICH, norm_offset=1.0), gguf=Naming(GGUF_NAMES),
+    "gemma3",
+    ("Gemma3ForCausalLM",),
+    ("gemma3",),
+    _from_hf,
+    _from_gguf,
+    hf=Naming(HF_NAMES | HF_SANDWICH, norm_offset=1.0),
+    gguf=Naming(GGUF_NAMES),
 )

@@ -27,7 +27,11 @@ def _llama_from_gguf(fields: Fields, checkpoint: Checkpoint) -> DecoderSpec:
 
 # GGUF conversion reorders Q and K of this architecture for neighbour-pair rotation.
 LLAMA = Family(
-    "llama", ("LlamaForCausalLM",), ("llama",), _llama_from_hf, _llama_from_gguf,
+    "llama",
+    ("LlamaForCausalLM",),
+    ("llama",),
+    _llama_from_hf,
+    _llama_from_gguf,
     gguf=Naming(GGUF_NAMES, interleaved_rope=True),
 )
 MISTRAL = Family("mistral", ("MistralForCausalLM",), (), _mistral_from_hf, _llama_from_gguf)

@@ -22,8 +22,14 @@ def _from_gguf(fields: Fields, checkpoint: Checkpoint) -> DecoderSpec:
 
 _SPLIT = ("q", "k", "v", "gate", "up")
 PHI3 = Family(
-    "phi3", ("Phi3ForCausalLM",), ("phi3",), _from_hf, _from_gguf,
-    hf=Naming(without(HF_NAMES, *_SPLIT) | {"qkv": "model.layers.{i}.self_attn.qkv_proj",
-                                            "gate_up": "model.layers.{i}.mlp.gate_up_proj"}),
+    "phi3",
+    ("Phi3ForCausalLM",),
+    ("phi3",),
+    _from_hf,
+    _from_gguf,
+    hf=Naming(
+        without(HF_NAMES, *_SPLIT)
+        | {"qkv": "model.layers.{i}.self_attn.qkv_proj", "gate_up": "model.layers.{i}.mlp.gate_up_proj"}
+    ),
     gguf=Naming(without(GGUF_NAMES, *_SPLIT) | {"qkv": "blk.{i}.attn_qkv", "gate_up": "blk.{i}.ffn_up"}),
 )

@@ -15,6 +15,8 @@ from forebay.models.fields import Fields
 from forebay.weights.checkpoint import Checkpoint
 
 FAMILIES: tuple[Family, ...] = (LLAMA, MISTRAL, QWEN2, QWEN3, GEMMA3, PHI3, OLMO2)
+_BY_HF_NAME = {name: family for family in FAMILIES for name in family.architectures}
+_BY_GGUF_NAME = {name: family for family in FAMILIES for name in family.gguf_architectures}
 
 
 def spec_from(checkpoint: Checkpoint) -> DecoderSpec:
@@ -31,12 +33,12 @@ def load_decoder(checkpoint: Checkpoint) -> tuple[DecoderSpec, DecoderWeights]:
 def _described(checkpoint: Checkpoint) -> tuple[DecoderSpec, Naming]:
     if checkpoint.kind == "gguf":
         architecture = str(checkpoint.config.get("general.architecture"))
-        family = _find({name: family for family in FAMILIES for name in family.gguf_architectures}, architecture, checkpoint)
+        family = _find(_BY_GGUF_NAME, architecture, checkpoint)
         fields = Fields(checkpoint.config, str(checkpoint.path), f"{architecture}.")
         return _checked(family.spec_from_gguf(fields, checkpoint), checkpoint), family.gguf
     architectures = checkpoint.config.get("architectures")
     architecture = str(architectures[0]) if isinstance(architectures, list) and architectures else "missing"
-    family = _find({name: family for family in FAMILIES for name in family.architectures}, architecture, checkpoint)
+    family = _find(_BY_HF_NAME, architecture, checkpoint)
     fields = Fields(checkpoint.config, f"{checkpoint.path}/config.json")
     return _checked(family.spec_from_hf(fields), checkpoint), family.hf
 
@@ -52,7 +54,8 @@ def _find(known: dict[str, Family], architecture: str, checkpoint: Checkpoint) -
 def _checked(spec: DecoderSpec, checkpoint: Checkpoint) -> DecoderSpec:
     """Refuse shapes the ops cannot run."""
     rotary = {layer.rope.rotary_dim for layer in spec.layers}
-    if spec.num_heads % spec.num_kv_heads or spec.head_dim % 2 or any(r % 2 or r > spec.head_dim or r < 2 for r in rotary):
+    rotary_fits = all(2 <= width <= spec.head_dim and width % 2 == 0 for width in rotary)
+    if spec.num_heads % spec.num_kv_heads or spec.head_dim % 2 or not rotary_fits:
         raise UnsupportedModelError(
             f"{checkpoint.path}: {spec.num_heads} heads over {spec.num_kv_heads} KV heads of width {spec.head_dim} "
             f"(rotary {sorted(rotary)}) cannot be served; heads must divide evenly and widths be even"

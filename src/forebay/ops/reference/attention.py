@@ -56,8 +56,9 @@ class KVCache:
         return out
 
 
-def _attend(q: F32Array, k: F32Array, v: F32Array, position: I32Array, start: int, window: int | None,
-            scale: float) -> F32Array:
+def _attend(
+    q: F32Array, k: F32Array, v: F32Array, position: I32Array, start: int, window: int | None, scale: float
+) -> F32Array:
     """q (rows, heads * head_dim); k, v (keys, kv_heads, head_dim); key j stands at position start + j."""
     kv_heads, head_dim = k.shape[1:]
     heads = q.reshape(len(q), kv_heads, -1, head_dim)
@@ -69,4 +70,5 @@ def _attend(q: F32Array, k: F32Array, v: F32Array, position: I32Array, start: in
     scores[..., hidden] = -np.inf
     weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
     weights /= weights.sum(axis=-1, keepdims=True)
-    return np.einsum("hgrk,khd->rhgd", weights, v, dtype=np.float32).reshape(q.shape)
+    out: F32Array = np.einsum("hgrk,khd->rhgd", weights, v, dtype=np.float32)
+    return out.reshape(q.shape)

@@ -13,10 +13,11 @@ def quantize_rows(x: F32Array) -> F32Array:
 
     Scale is amax / 127; values are rounded to nearest even. This is what every integer kernel multiplies with.
     """
-    groups = x.reshape(len(x), -1, QUANT_GROUP)
+    groups = x.reshape(len(x), x.shape[1] // QUANT_GROUP, QUANT_GROUP)
     scale = np.abs(groups).max(axis=-1, keepdims=True) / np.float32(127)
     inverse = np.divide(np.float32(1), scale, out=np.zeros_like(scale), where=scale > 0)
-    return (np.rint(groups * inverse) * scale).reshape(x.shape)
+    rounded: F32Array = np.rint(groups * inverse) * scale
+    return rounded.reshape(x.shape)
 
 
 def linear(x: F32Array, weight: Tensor, bias: F32Array | None = None) -> F32Array:

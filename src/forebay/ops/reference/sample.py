@@ -2,7 +2,7 @@
 
 Order: temperature, top_k, top_p, min_p, then an exponential race over what is left:
 token = argmin of -log1p(-u_v) / p_v, the same distribution as Gumbel-max (arXiv:1611.01144). u_v is counter-based
-(Philox4x32-10, Salmon et al., SC11), keyed by (seed, child, output position, token id), so a draw depends on nothing else.
+(Philox4x32-10, Salmon et al., SC11), keyed by (seed, child, output position, token id): a draw depends on nothing else.
 """
 
 from __future__ import annotations
@@ -24,8 +24,14 @@ def philox(counter: npt.NDArray[np.uint32], key: tuple[int, int]) -> npt.NDArray
     k0, k1 = key
     for _ in range(10):
         first, second = _MULTIPLIERS[0] * c[0], _MULTIPLIERS[1] * c[2]
-        c = np.stack([(second >> np.uint64(32)) ^ c[1] ^ np.uint64(k0), second & _LOW,
-                      (first >> np.uint64(32)) ^ c[3] ^ np.uint64(k1), first & _LOW])
+        c = np.stack(
+            [
+                (second >> np.uint64(32)) ^ c[1] ^ np.uint64(k0),
+                second & _LOW,
+                (first >> np.uint64(32)) ^ c[3] ^ np.uint64(k1),
+                first & _LOW,
+            ]
+        )
         k0, k1 = (k0 + _WEYL[0]) & 0xFFFFFFFF, (k1 + _WEYL[1]) & 0xFFFFFFFF
     return c.T.astype(np.uint32)
 
@@ -40,8 +46,9 @@ def uniforms(token: npt.NDArray[np.int64], seed: int, child: int, output_positio
     return (words.astype(np.float64) + 0.5) * 2.0**-32
 
 
-def candidates(logits: F32Array, temperature: float, top_k: int, top_p: float, min_p: float) -> tuple[
-        npt.NDArray[np.int64], F32Array]:
+def candidates(
+    logits: F32Array, temperature: float, top_k: int, top_p: float, min_p: float
+) -> tuple[npt.NDArray[np.int64], F32Array]:
     """Token ids left after the filters, best first (logit descending, id ascending), and their weights (best = 1)."""
     scaled = logits * (np.float32(1) / np.float32(temperature))
     order = np.argsort(-scaled, kind="stable")
@@ -61,7 +68,8 @@ def draw(logits: F32Array, batch: SampleBatch, row: int) -> int:
     """The sampled token id of one row of logits (vocab,)."""
     if batch.temperature[row] == 0:
         return int(np.argmax(logits))
-    token, weight = candidates(logits, batch.temperature[row], int(batch.top_k[row]), batch.top_p[row], batch.min_p[row])
+    filters = batch.temperature[row], int(batch.top_k[row]), batch.top_p[row], batch.min_p[row]
+    token, weight = candidates(logits, *filters)
     u = uniforms(token, int(batch.seed[row]), int(batch.child[row]), int(batch.output_position[row]))
     with np.errstate(divide="ignore"):
         race = -np.log1p(-u) / weight.astype(np.float64)
@@ -79,7 +87,7 @@ def sample(logits: F32Array, batch: SampleBatch) -> StepOutputs:
         top_logprobs=np.full((rows, widest), np.nan, np.float32),
         ok=~(np.isnan(logits) | (logits == np.inf)).any(axis=-1),
     )
-    for row in np.flatnonzero(out.ok):
+    for row in np.flatnonzero(out.ok).tolist():
         out.token[row] = draw(logits[row], batch, row)
         if batch.num_logprobs[row] >= 0:
             best = logits[row].max()

@@ -1,0 +1,61 @@
+# make serve   install, fetch the default model, serve it
+# make test    install with the test extras, run every test   (ARGS="tests/kvcache -k fork" for some)
+# make check   lint, types, import contracts
+# make docs    write the tables of docs/ from the code
+# make wheel   build dist/*.whl
+
+HOST  ?= 127.0.0.1
+PORT  ?= 8000
+MODEL ?= smollm2-135m
+ARGS  ?=
+VENV  ?= .venv
+BIN   := $(VENV)/bin
+# the first Python here that is new enough
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+
+# An editable install follows src/ by itself; only a change of these needs a new one.
+BUILT_FROM := pyproject.toml $(wildcard CMakeLists.txt) $(shell find csrc -type f 2>/dev/null)
+SERVE := $(VENV)/.installed
+TEST  := $(VENV)/.installed-test
+
+.PHONY: serve install test check docs wheel clean
+
+serve: $(SERVE)
+	@$(BIN)/forebay pull $(MODEL)
+	@exec $(BIN)/forebay serve $(MODEL) --host $(HOST) --port $(PORT)
+
+install: $(SERVE)
+
+test: $(TEST)
+	$(BIN)/python -m pytest $(ARGS)
+
+check: $(TEST)
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+docs: $(TEST)
+	$(BIN)/python -m tests.support.doc_tables
+
+wheel: $(TEST)
+	$(BIN)/python -m build --wheel --outdir dist .
+
+clean:
+	rm -rf $(VENV) build dist
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "forebay needs Python 3.11 or newer; install it, or run: make PYTHON=/path/to/python" >&2; exit 2; }
+	@command -v $${CXX:-c++} >/dev/null || { echo "forebay needs a C++17 compiler; install g++ or clang++, or set CXX" >&2; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+
+$(SERVE): $(BUILT_FROM) | $(BIN)/python
+	@echo 'Installing forebay into $(VENV) and compiling its kernels; this takes a minute or two.'
+	@$(BIN)/python -m pip install -qq --editable .
+	@touch $@
+
+# torch first and alone: the CPU wheel is taken where one is at hand, and no later line reaches for another
+$(TEST): $(BUILT_FROM) | $(BIN)/python
+	$(BIN)/python -m pip install -qq 'torch==2.13.*'
+	$(BIN)/python -m pip install -qq --editable '.[test]'
+	@touch $@ $(SERVE)

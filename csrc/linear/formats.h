@@ -1,0 +1,40 @@
+// Weight formats as stored in model files, and their exact repacking for the kernels. Names as in weights/formats.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "forebay/aligned_buffer.h"
+#include "forebay/kernels.h"
+
+namespace forebay {
+
+class ThreadPool;
+
+struct Format {
+  const char* name;
+  int block_size, block_bytes;  // along a row
+  Storage storage;              // what the kernels read
+  int zero;                     // value = scale * (code - zero) + minimum
+  bool has_min;
+
+  bool quantized() const { return block_size > 1; }
+  std::size_t row_bytes(int columns) const {
+    return static_cast<std::size_t>(columns / block_size) * static_cast<std::size_t>(block_bytes);
+  }
+};
+
+const Format& find_format(const std::string& name);  // throws std::invalid_argument
+
+// One stored row as float32, bit for bit what the format's specification says.
+void dequantize_row(const Format& format, const std::uint8_t* row, int columns, float* out);
+
+// A weight in panels, with its memory.
+struct PackedMatrix {
+  AlignedBuffer memory;
+  PackedWeight view;
+};
+
+PackedMatrix pack(const Format& format, const std::uint8_t* data, int rows, int columns, ThreadPool& pool);
+
+}  // namespace forebay

@@ -1,0 +1,34 @@
+// The table of this instruction set. cpu.cpp picks one of these at run time.
+#include "simd/declare.h"
+
+namespace forebay::FOREBAY_ISA {
+
+#define FOREBAY_STRING_OF(name) #name
+#define FOREBAY_STRING(name) FOREBAY_STRING_OF(name)
+
+const Kernels& kernels() {
+  static const Kernels table = {
+      FOREBAY_STRING(FOREBAY_ISA),
+      quantize,
+      linear_quantized,
+      linear_float,
+      rms_norm,
+      rope,
+      to_f16,
+      act_mul,
+      add,
+      scale,
+      softcap,
+      attention,
+      row_stats,
+      log_sum_exp,
+      weights,
+      fixed_total,
+      next_at_least,
+      race,
+      race_listed,
+  };
+  return table;
+}
+
+}  // namespace forebay::FOREBAY_ISA

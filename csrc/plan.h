@@ -1,0 +1,140 @@
+// A recorded forward pass. Op calls record; finish() places buffers; run() executes a whole step on the thread pool.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "forebay/aligned_buffer.h"
+#include "forebay/kernels.h"
+#include "linear/formats.h"
+#include "sampler/sampler.h"
+#include "step.h"
+#include "thread_pool.h"
+
+namespace forebay {
+
+// A weight as stored: (rows, format.row_bytes(columns)) bytes.
+struct StoredWeight {
+  const Format& format;
+  const std::uint8_t* data;
+  int rows, columns;
+};
+
+class Plan {
+ public:
+  using Value = int;  // handle of an op's output: (rows of the step, width)
+  using Trace = std::vector<std::pair<std::string, std::vector<std::uint64_t>>>;
+
+  Plan(const Kernels& kernels, int threads, const PlanLimits& limits, int block_size, std::vector<KVGroup> groups);
+
+  // Recording; meanings in ops/protocol.py. All throw std::invalid_argument on shapes that do not fit.
+  void segment(const std::string& name);
+  Value embed(const StoredWeight& weight);  // `weight.data` must outlive the plan
+  Value linear(Value x, const StoredWeight& weight, const float* bias);
+  Value rms_norm(Value x, const float* weight, int width, float eps);
+  // cos, sin: (positions, rotary_dim / 2), must outlive the plan.
+  Value rope(Value x, int head_dim, const float* cos, const float* sin, int positions, int rotary_dim);
+  void kv_write(int layer, Value k, Value v);
+  Value attention(Value q, int layer, float scale);
+  Value act_mul(Value gate, Value up, const std::string& activation);
+  Value add(Value x, Value y);
+  Value scale(Value x, float factor);
+  Value softcap(Value x, float cap);
+  Value rows(Value x);
+  void logits(Value x);
+  void finish();
+
+  int vocab() const;
+  // Forward and sampling. Throws std::invalid_argument, before anything is computed, when the step is out of range.
+  void run(const Step& step, const SampleColumns& columns, const SampleOutputs& out);
+  void run_logits(const Step& step, float* out);  // out (logit rows, vocab)
+  Trace trace(const Step& step);                  // per op: "segment/op", checksum of each output row
+  std::vector<std::pair<std::string, std::uint64_t>> segments_done() const;  // how often each segment has completed
+
+ private:
+  using Work = std::function<void(const Step&, int thread)>;
+  struct ValueInfo {
+    bool per_logit_row;
+    int width;
+    std::size_t row_bytes;
+    int last_use;
+    int buffer;
+  };
+  struct Op {
+    std::string name;
+    std::size_t segment;
+    std::vector<Value> reads;
+    Value output;
+    bool reads_cache, writes_cache;
+    bool barrier;
+    Work work;
+  };
+  struct Segment {
+    std::string name;
+    std::atomic<std::uint64_t> done{0};
+  };
+  struct LayerCache {
+    const KVGroup* group;
+    std::size_t number;
+    std::uint8_t *k, *v;
+  };
+
+  // Recording (plan_record.cpp).
+  Value new_value(bool per_logit_row, int width, std::size_t row_bytes);
+  Value record(const char* name, std::vector<Value> reads, Value output, Work work);
+  Value elementwise(const char* name, std::vector<Value> inputs,
+                    std::function<void(std::size_t, std::size_t, float*)> map);
+  Value quantized(Value x);
+  const ValueInfo& info(Value value) const;
+  LayerCache cache_of(int layer) const;
+  QuantizedRows quantized_rows(Value value) const;
+
+  // Placement and running (plan.cpp).
+  void place_buffers();
+  void place_barriers();
+  int take_buffer(std::vector<char>& busy, std::size_t bytes);
+  std::size_t bytes_of(const ValueInfo& value) const;
+  int row_count(const ValueInfo& value, const Step& step) const;
+  void prepare(const Step& step);
+  void execute(const Step& step, const std::function<void(int)>& after, Trace* trace);
+
+  template <class T = float>
+  T* data(Value value) const {
+    return reinterpret_cast<T*>(
+        buffers_[static_cast<std::size_t>(values_[static_cast<std::size_t>(value)].buffer)].data());
+  }
+
+  const Kernels& kernels_;
+  const PlanLimits limits_;
+  const int block_size_;
+  const std::vector<KVGroup> groups_;
+  std::mutex running_;
+  ThreadPool pool_;
+  std::vector<AlignedBuffer> caches_;  // per group [layer][K | V][num_blocks][block_size][kv_heads][head_dim]
+
+  std::deque<Segment> segments_;
+  std::vector<ValueInfo> values_;
+  std::vector<Op> ops_;
+  std::deque<PackedMatrix> weights_;
+  std::deque<std::vector<float>> vectors_;  // norm weights and biases
+  std::map<Value, Value> quantized_;        // float value -> its int8 form
+  Value logits_ = -1;
+  int vocab_ = INT32_MAX;  // token ids that every embedding has
+
+  std::vector<std::size_t> buffer_bytes_;
+  std::vector<AlignedBuffer> buffers_;
+  std::vector<AlignedBuffer> scratch_;  // per thread, for attention
+  std::size_t scratch_floats_ = 0;
+  std::vector<Sampler> samplers_;  // per thread
+  std::vector<Run> tiles_;         // the step's runs, cut to attention tiles
+};
+
+}  // namespace forebay

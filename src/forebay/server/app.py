@@ -1,0 +1,94 @@
+"""build_app: the routes of the HTTP face, as one ASGI application."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from forebay.engine.async_engine import AsyncEngine
+from forebay.errors import ForebayError
+from forebay.server import health
+from forebay.server.errors import on_forebay_error, on_http_exception
+from forebay.server.gateway import Gateway
+from forebay.server.openai.chat import chat_completions
+from forebay.server.openai.completions import completions
+from forebay.server.openai.models import get_model, list_models
+from forebay.server.openai.requests import ChatBody, CompletionBody, DetokenizeBody, TokenizeBody
+from forebay.server.openai.tokenize import detokenize, tokenize
+from forebay.server.state import ServerSettings, ServerState
+
+Handler = Callable[[ServerState, Request], Awaitable[Response]]
+
+# method, path, handler, type of the body, what it does
+ROUTES: tuple[tuple[str, str, Handler, type[msgspec.Struct] | None, str], ...] = (
+    ("POST", "/v1/completions", completions, CompletionBody, "Complete prompts."),
+    ("POST", "/v1/chat/completions", chat_completions, ChatBody, "Answer a conversation."),
+    ("GET", "/v1/models", list_models, None, "The served model, with its context length."),
+    ("GET", "/v1/models/{model:path}", get_model, None, "The served model by name."),
+    ("POST", "/tokenize", tokenize, TokenizeBody, "Token ids of a text or a conversation."),
+    ("POST", "/detokenize", detokenize, DetokenizeBody, "The text of token ids."),
+    ("GET", "/health", health.health, None, "Does the engine loop answer?"),
+    ("GET", "/ready", health.ready, None, "Are new requests taken?"),
+    ("GET", "/version", health.version, None, "Version, model, profile digest and answer class."),
+    ("GET", "/metrics", health.metrics, None, "Prometheus text exposition."),
+)
+
+
+def build_app(engine: AsyncEngine, settings: ServerSettings | None = None) -> Gateway:
+    """The ASGI application over a started engine. The caller closes the engine."""
+    state = ServerState(engine=engine, settings=settings or ServerSettings())
+    app = FastAPI(
+        title="Forebay",
+        version=health.package_version(),
+        docs_url=None,  # both pages load their scripts from elsewhere
+        redoc_url=None,
+        redirect_slashes=False,
+        exception_handlers={
+            ForebayError: on_forebay_error,
+            HTTPException: on_http_exception,
+            Exception: on_forebay_error,
+        },
+    )
+    for method, path, handler, body, summary in ROUTES:
+        app.add_api_route(
+            path,
+            _endpoint(state, handler),
+            methods=[method],
+            name=handler.__name__,
+            summary=summary,
+            description=handler.__doc__,
+            response_class=Response,
+            openapi_extra=_request_body(body) if body else None,
+        )
+    app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]  # FastAPI's documented way to extend the document
+    return Gateway(app, state)
+
+
+def _endpoint(state: ServerState, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
+    async def endpoint(request: Request) -> Response:
+        return await handler(state, request)
+
+    return endpoint
+
+
+def _request_body(body: type[msgspec.Struct]) -> dict[str, Any]:
+    schema = {"$ref": f"#/components/schemas/{body.__name__}"}
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+
+
+def _openapi(app: FastAPI) -> dict[str, Any]:
+    """FastAPI's document plus the schemas of our bodies, made once."""
+    if app.openapi_schema is None:
+        document = get_openapi(title=app.title, version=app.version, routes=app.routes)
+        bodies = [body for *_, body, _ in ROUTES if body is not None]
+        _, schemas = msgspec.json.schema_components(bodies, ref_template="#/components/schemas/{name}")
+        document.setdefault("components", {}).setdefault("schemas", {}).update(schemas)
+        app.openapi_schema = document
+    return app.openapi_schema

@@ -1,0 +1,69 @@
+"""The outermost ASGI layer: what is true of every response, whatever happens inside."""
+
+from __future__ import annotations
+
+import logging
+import re
+import uuid
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from forebay.errors import UnavailableError
+from forebay.server.errors import as_forebay_error, error_response
+from forebay.server.state import ServerState
+
+logger = logging.getLogger(__name__)
+_SANE_ID = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._:/+=@-]{0,127}")
+
+
+class Gateway:
+    """Adds X-Request-Id and X-Forebay-Profile to every response, refuses POST while draining, counts what is in flight,
+    and turns anything unexpected into a 500 of the usual shape."""
+
+    def __init__(self, app: ASGIApp, state: ServerState) -> None:
+        self._app = app
+        self.state = state
+        self._profile = state.engine.info.profile_digest.encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            raise RuntimeError(f"unsupported ASGI scope {scope['type']!r}")
+        request_id = _request_id(scope)
+        added = [(b"x-request-id", request_id), (b"x-forebay-profile", self._profile)]
+        started = False
+
+        async def send_with_headers(message: Message) -> None:
+            nonlocal started
+            if message["type"] == "http.response.start":
+                started = True
+                message["headers"] = [*message.get("headers", ()), *added]
+            await send(message)
+
+        try:
+            await self._admit(scope, receive, send_with_headers)
+        except Exception as error:
+            logger.exception("request %s: %s %s failed", request_id.decode(), scope["method"], scope["path"])
+            if not started:
+                await error_response(as_forebay_error(error))(scope, receive, send_with_headers)
+
+    async def _admit(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] != "POST":
+            await self._app(scope, receive, send)
+            return
+        if self.state.draining:
+            error = UnavailableError("the server is shutting down and takes no new requests; use another replica")
+            await error_response(error)(scope, receive, send)
+            return
+        self.state.enter()
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            self.state.leave()
+
+
+def _request_id(scope: Scope) -> bytes:
+    """The client's X-Request-Id if it is short and plain, else a new one."""
+    for name, value in scope["headers"]:
+        if name == b"x-request-id" and _SANE_ID.fullmatch(value):
+            return bytes(value)
+    return uuid.uuid4().hex.encode()

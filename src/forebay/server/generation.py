@@ -1,0 +1,159 @@
+"""A parsed request on its way through the engine: prepared prompts in, indexed chunks out."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+
+import msgspec
+
+from forebay.core.messages import AddRequest
+from forebay.core.outputs import CompletionChunk
+from forebay.core.sampling_params import SamplingParams
+from forebay.errors import ContextLengthError
+from forebay.server.state import ServerState
+
+# 53 bits survive every JSON reader that keeps numbers as doubles.
+SEED_BITS = 53
+
+Indexed = tuple[int, CompletionChunk]
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """What one HTTP request asks of the engine: `n` completions of every prompt.
+
+    Choice index = prompt index * n + child index. Seed and max_tokens of every request are decided.
+    """
+
+    id: str
+    requests: list[AddRequest]
+    n: int
+    logprobs: bool
+
+    @property
+    def num_choices(self) -> int:
+        return len(self.requests) * self.n
+
+    @property
+    def num_prompt_tokens(self) -> int:
+        return sum(len(request.prompt_token_ids) for request in self.requests)
+
+    def headers(self) -> dict[str, str]:
+        """What was decided for the client: the seed, and max_tokens per prompt."""
+        return {
+            "x-forebay-seed": str(self.requests[0].seed),
+            "x-forebay-max-tokens": ", ".join(str(request.max_tokens) for request in self.requests),
+        }
+
+
+async def prepare(
+    state: ServerState,
+    kind: str,
+    prompts: Sequence[str | list[int]],
+    sampling: SamplingParams,
+    received_ns: int,
+    *,
+    field: str = "prompt",
+    add_special_tokens: bool = True,
+) -> Generation:
+    """Tokenize and check every prompt, decide seed and max_tokens; nothing is sent yet.
+
+    kind: prefix of the response id. field: what the client calls a prompt, for errors.
+    Raises InvalidValueError, ContextLengthError, UnavailableError, EngineDeadError.
+    """
+    if sampling.seed is None:
+        sampling = msgspec.structs.replace(sampling, seed=secrets.randbits(SEED_BITS))
+    id_ = f"{kind}-{secrets.token_hex(16)}"
+    requests = []
+    for i, prompt in enumerate(prompts):
+        try:
+            request = await state.engine.prepare(
+                prompt,
+                sampling,
+                request_id=id_ if len(prompts) == 1 else f"{id_}-{i}",
+                received_ns=received_ns,
+                add_special_tokens=add_special_tokens,
+            )
+        except ContextLengthError as error:
+            if error.param != "prompt":
+                raise
+            where = field if len(prompts) == 1 else f"{field}[{i}]"
+            raise ContextLengthError(error.message, param=where) from None
+        requests.append(request)
+    return Generation(id=id_, requests=requests, n=sampling.n, logprobs=sampling.logprobs is not None)
+
+
+def run(state: ServerState, generation: Generation) -> AsyncGenerator[Indexed, None]:
+    """Chunks of all choices as they come. Closing it aborts what still runs; an error of one prompt ends all."""
+    streams = [_stream(state, request, i * generation.n) for i, request in enumerate(generation.requests)]
+    return streams[0] if len(streams) == 1 else _interleaved(streams)
+
+
+async def _stream(state: ServerState, request: AddRequest, first_choice: int) -> AsyncGenerator[Indexed, None]:
+    async with aclosing(state.engine.stream(request)) as chunks:
+        async for chunk in chunks:
+            yield first_choice + chunk.index, chunk
+
+
+async def _interleaved(streams: list[AsyncGenerator[Indexed, None]]) -> AsyncGenerator[Indexed, None]:
+    """Items of all streams in order of arrival. The first error is raised; closing closes every stream."""
+    # one item at a time per stream: a reader that falls behind is the engine's to merge, not ours to buffer
+    queue: asyncio.Queue[Indexed | Exception | None] = asyncio.Queue(maxsize=len(streams))
+
+    async def pump(stream: AsyncGenerator[Indexed, None]) -> None:
+        try:
+            async with aclosing(stream):
+                async for item in stream:
+                    await queue.put(item)
+            await queue.put(None)
+        except Exception as error:
+            await queue.put(error)
+
+    tasks = [asyncio.create_task(pump(stream)) for stream in streams]
+    try:
+        running = len(tasks)
+        while running:
+            item = await queue.get()
+            if isinstance(item, Exception):
+                raise item
+            if item is None:
+                running -= 1
+            else:
+                yield item
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@dataclass(slots=True)
+class Usage:
+    """Token counts of one HTTP request. A prompt counts once however many completions it has."""
+
+    generation: Generation
+    completion_tokens: int = 0
+    cached: dict[int, int] = field(default_factory=dict)  # prompt index -> tokens found in the prefix cache
+
+    def add(self, choice: int, chunk: CompletionChunk) -> None:
+        self.completion_tokens += len(chunk.token_ids)
+        if chunk.index == 0:
+            self.cached[choice // self.generation.n] = chunk.num_cached_tokens
+
+    def as_dict(self) -> dict[str, object]:
+        prompt_tokens = self.generation.num_prompt_tokens
+        return {
+            "prompt_tokens": prompt_tokens,
+            "completion_tokens": self.completion_tokens,
+            "total_tokens": prompt_tokens + self.completion_tokens,
+            "prompt_tokens_details": {"cached_tokens": sum(self.cached.values())},
+        }
+
+
+def now_ns() -> int:
+    """The clock of all events: CLOCK_MONOTONIC."""
+    return time.monotonic_ns()

@@ -1,0 +1,1 @@
+"""The OpenAI-compatible endpoints: completions, chat completions, models, tokenize and detokenize."""

@@ -1,0 +1,90 @@
+"""What the two generation endpoints share: parsing that is counted, and gathering chunks into choices."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
+from contextlib import aclosing, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from starlette.responses import Response
+
+from forebay.core.outputs import CompletionChunk
+from forebay.errors import RequestError
+from forebay.server.generation import Generation, Usage, run
+from forebay.server.openai.logprobs import joined
+from forebay.server.state import ServerState
+from forebay.server.streaming import AnswerResponse, EventStream
+
+
+@contextmanager
+def counting_refusals(state: ServerState) -> Iterator[None]:
+    """Count what parsing refuses, as the engine counts what it refuses itself."""
+    try:
+        yield
+    except RequestError as error:
+        state.engine.metrics.refused(error.label)
+        raise
+
+
+@dataclass(slots=True)
+class Choice:
+    """One finished completion."""
+
+    index: int
+    texts: list[str] = field(default_factory=list)
+    logprobs: list[dict[str, Any]] = field(default_factory=list)
+    finish_reason: str | None = None
+
+    @property
+    def text(self) -> str:
+        return "".join(self.texts)
+
+    def add(self, chunk: CompletionChunk, logprobs: dict[str, Any] | None) -> None:
+        self.texts.append(chunk.text)
+        if logprobs is not None:
+            self.logprobs.append(logprobs)
+        if chunk.finish_reason is not None:
+            self.finish_reason = chunk.finish_reason
+
+    def joined_logprobs(self) -> dict[str, Any] | None:
+        return joined(self.logprobs) if self.logprobs else None
+
+
+async def gather(
+    state: ServerState,
+    generation: Generation,
+    usage: Usage,
+    logprobs: Callable[[int, CompletionChunk], dict[str, Any] | None],
+) -> list[Choice]:
+    """Run to the end. `logprobs` words those of a chunk of a choice."""
+    choices = [Choice(i) for i in range(generation.num_choices)]
+    async with aclosing(run(state, generation)) as chunks:
+        async for index, chunk in chunks:
+            usage.add(index, chunk)
+            choices[index].add(chunk, logprobs(index, chunk))
+    return choices
+
+
+def response_head(state: ServerState, generation: Generation, kind: str) -> dict[str, Any]:
+    """The fields every response object and every event begins with."""
+    return {
+        "id": generation.id,
+        "object": kind,
+        "created": int(time.time()),
+        "model": state.model_name,
+        "system_fingerprint": state.fingerprint,
+    }
+
+
+def respond(
+    state: ServerState,
+    generation: Generation,
+    whole: Callable[[], Coroutine[Any, Any, bytes]],
+    events: AsyncGenerator[bytes, None] | None,
+) -> Response:
+    """A stream if there are events, else one JSON object."""
+    if events is None:
+        return AnswerResponse(whole, generation.headers())
+    return EventStream(events, generation.headers(), write_timeout_s=state.settings.write_timeout_s)

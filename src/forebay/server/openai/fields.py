@@ -1,0 +1,161 @@
+"""Every field of the two OpenAI generation endpoints, in one table: used, noted or refused.
+
+used     the field has its documented effect
+noted    checked and accepted; it changes nothing about the output by its own documentation
+refused  not implemented; only the values that change nothing (`neutral`) pass, all others are refused by name
+
+Source: OpenAI's OpenAPI document 2.3.0, CreateCompletionRequest and CreateChatCompletionRequest. `top_k`, `min_p` and
+`ignore_eos` are our own additions. A null in an optional field means the field was not given.
+"""
+
+from __future__ import annotations
+
+import difflib
+import enum
+from typing import Any
+
+import msgspec
+
+from forebay.errors import UnknownFieldError, UnsupportedFieldError
+
+
+class Kind(enum.StrEnum):
+    USED = "used"
+    NOTED = "noted"
+    REFUSED = "refused"
+
+
+class Field(msgspec.Struct, frozen=True):
+    """One row: what we do with a field, why, and the values of a refused field that change nothing."""
+
+    kind: Kind
+    why: str
+    neutral: tuple[Any, ...] = ()
+
+
+FieldTable = dict[str, Field]
+
+
+def _used(why: str) -> Field:
+    return Field(Kind.USED, why)
+
+
+def _noted(why: str) -> Field:
+    return Field(Kind.NOTED, why)
+
+
+def _refused(why: str, *neutral: Any) -> Field:
+    return Field(Kind.REFUSED, why, neutral)
+
+
+SAMPLING_FIELDS: FieldTable = {
+    "model": _used("must be the name of the served model"),
+    "max_tokens": _used("most tokens to generate; absent: min(context left, profile default), reported in a header"),
+    "temperature": _used("0 is greedy; absent: 1"),
+    "top_p": _used("nucleus sampling"),
+    "top_k": _used("keep the k best tokens; 0 keeps all (ours)"),
+    "min_p": _used("drop tokens below min_p times the best one's probability (ours)"),
+    "ignore_eos": _used("generate up to max_tokens whatever the model says (ours)"),
+    "seed": _used("the same seed gives the same tokens; drawn and reported when absent"),
+    "stop": _used("up to 16 strings that end the text and are not part of it"),
+    "n": _used("completions per prompt"),
+    "logprobs": _used("log-probabilities of the model's own distribution"),
+    "stream": _used("server-sent events"),
+    "stream_options": _used("include_usage"),
+    "user": _noted("names the end user; no effect on the output"),
+    "frequency_penalty": _refused("penalties are not implemented", 0),
+    "presence_penalty": _refused("penalties are not implemented", 0),
+    "logit_bias": _refused("token biases are not implemented", {}),
+}
+
+COMPLETION_FIELDS: FieldTable = SAMPLING_FIELDS | {
+    "prompt": _used("a string, token ids, or a list of either"),
+    "best_of": _refused("choosing the best of several completions is not implemented", 1),
+    "echo": _refused("returning the prompt is not implemented", False),
+    "suffix": _refused("insertion before a suffix is not implemented", ""),
+}
+
+CHAT_FIELDS: FieldTable = SAMPLING_FIELDS | {
+    "messages": _used("the conversation, rendered with the model's chat template"),
+    "max_completion_tokens": _used("the newer name of max_tokens"),
+    "top_logprobs": _used("how many alternatives per token; needs logprobs: true"),
+    "metadata": _noted("labels for a stored completion; nothing is stored"),
+    "safety_identifier": _noted("names the end user; no effect on the output"),
+    "prompt_cache_key": _noted("a routing hint for a fleet of caches; one server has one cache"),
+    "store": _refused("completions are not stored", False),
+    "prompt_cache_retention": _refused("cached prefixes live in memory until they are evicted", "in_memory"),
+    "prompt_cache_options": _refused("cache breakpoints and lifetimes are not implemented"),
+    "service_tier": _refused("there is one service tier", "auto", "default"),
+    "modalities": _refused("only text is generated", ["text"]),
+    "verbosity": _refused("the model has no verbosity setting", "medium"),
+    "reasoning_effort": _refused("the model has no reasoning setting"),
+    "response_format": _refused("structured output is not implemented", {"type": "text"}),
+    "tools": _refused("tool calls are not implemented", []),
+    "tool_choice": _refused("tool calls are not implemented", "none", "auto"),
+    "parallel_tool_calls": _refused("tool calls are not implemented", True),
+    "functions": _refused("function calls are not implemented"),
+    "function_call": _refused("function calls are not implemented", "none", "auto"),
+    "audio": _refused("audio output is not implemented"),
+    "prediction": _refused("predicted outputs are not implemented"),
+    "web_search_options": _refused("web search is not implemented"),
+    "moderation": _refused("moderation is not implemented"),
+}
+
+STREAM_OPTIONS_FIELDS: FieldTable = {
+    "include_usage": _used("a last chunk with the token counts"),
+    "include_obfuscation": _refused("padding of events is not implemented", False),
+}
+
+MESSAGE_FIELDS: FieldTable = {
+    "role": _used("system, developer (rendered as system), user or assistant"),
+    "content": _used("a string or a list of text parts"),
+    "name": _used("handed to the chat template"),
+    "refusal": _refused("refusal messages are not implemented"),
+    "audio": _refused("audio is not implemented"),
+    "tool_calls": _refused("tool calls are not implemented", []),
+    "tool_call_id": _refused("tool calls are not implemented"),
+    "function_call": _refused("function calls are not implemented"),
+}
+
+TEXT_PART_FIELDS: FieldTable = {
+    "type": _used("text"),
+    "text": _used("the text"),
+    "prompt_cache_breakpoint": _refused("cache breakpoints are not implemented"),
+}
+
+
+def check_fields(given: dict[str, Any], table: FieldTable, where: str = "") -> dict[str, Any]:
+    """The fields of `given` that matter: used and noted ones that are not null.
+
+    where: path of the object for error messages, such as "messages[0]".
+    Raises UnknownFieldError and UnsupportedFieldError.
+    """
+    kept: dict[str, Any] = {}
+    for name, value in given.items():
+        field = table.get(name)
+        path = f"{where}.{name}" if where else name
+        if field is None:
+            raise UnknownFieldError(f"unknown field {path[:100]!r}{_nearest(name, table)}", param=path[:100])
+        if value is None:
+            continue
+        if field.kind is not Kind.REFUSED:
+            kept[name] = value
+        elif not any(_same(value, neutral) for neutral in field.neutral):
+            raise UnsupportedFieldError(f"{path} is not supported: {field.why}; {_remedy(field)}", param=path)
+    return kept
+
+
+def _nearest(name: str, table: FieldTable) -> str:
+    close = difflib.get_close_matches(name[:100], table, n=1)
+    return f"; did you mean {close[0]!r}?" if close else "; remove it"
+
+
+def _remedy(field: Field) -> str:
+    if not field.neutral:
+        return "leave it out"
+    return "leave it out or set it to " + " or ".join(msgspec.json.encode(v).decode() for v in field.neutral)
+
+
+def _same(value: Any, neutral: Any) -> bool:
+    # In Python False == 0; in JSON a boolean is not a number.
+    return isinstance(value, bool) == isinstance(neutral, bool) and bool(value == neutral)

@@ -1,0 +1,82 @@
+"""Typed requests: what is left of a body once parsing has succeeded. Nothing downstream checks them again."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+ShortText = Annotated[str, Meta(max_length=512)]
+Metadata = Annotated[dict[Annotated[str, Meta(max_length=64)], ShortText], Meta(max_length=16)]
+
+
+class StreamOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    include_usage: bool = False
+
+
+class _GenerationBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The fields completions and chat completions share."""
+
+    model: str
+    max_tokens: Int64 | None = None
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: Int64 = 0
+    min_p: float = 0.0
+    ignore_eos: bool = False
+    seed: Int64 | None = None
+    stop: str | list[str] = msgspec.field(default_factory=list)
+    n: Int64 = 1
+    stream: bool = False
+    stream_options: StreamOptions | None = None
+    user: ShortText | None = None
+
+
+class CompletionBody(_GenerationBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """POST /v1/completions. `prompt`: a string, strings, token ids, or lists of token ids."""
+
+    prompt: str | list[str | int | list[int]]
+    logprobs: Int64 | None = None
+
+
+class TextPart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    type: str
+    text: str
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    role: str
+    content: str | list[dict[str, Any]]
+    name: ShortText | None = None
+
+
+class ChatBody(_GenerationBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """POST /v1/chat/completions. Messages keep their JSON form until `parse.parse_messages` has read each."""
+
+    messages: list[dict[str, Any]]
+    max_completion_tokens: Int64 | None = None
+    logprobs: bool = False
+    top_logprobs: Int64 | None = None
+    metadata: Metadata | None = None
+    safety_identifier: Annotated[str, Meta(max_length=64)] | None = None
+    prompt_cache_key: ShortText | None = None
+
+
+class TokenizeBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """POST /tokenize: either `prompt` or `messages`."""
+
+    model: str | None = None
+    prompt: str | None = None
+    messages: list[dict[str, Any]] | None = None
+    add_special_tokens: bool = True
+    add_generation_prompt: bool = True
+
+
+class DetokenizeBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """POST /detokenize."""
+
+    model: str | None = None
+    tokens: list[int]
+    skip_special_tokens: bool = False

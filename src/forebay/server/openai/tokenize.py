@@ -1,0 +1,53 @@
+"""POST /tokenize and /detokenize: what the model sees of a text, and back."""
+
+from __future__ import annotations
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from forebay.errors import InvalidValueError
+from forebay.server.body import off_loop, read_json_body
+from forebay.server.openai.parse import check_model, check_token_ids, parse, parse_messages
+from forebay.server.openai.requests import DetokenizeBody, TokenizeBody
+from forebay.server.state import ServerState
+
+
+async def tokenize(state: ServerState, request: Request) -> Response:
+    """Token ids of `prompt`, or of `messages` through the chat template."""
+    body = await read_json_body(request, state.settings)
+    return await off_loop(len(body), lambda: _tokenized(state, body))
+
+
+async def detokenize(state: ServerState, request: Request) -> Response:
+    """The text of token ids."""
+    body = await read_json_body(request, state.settings)
+    return await off_loop(len(body), lambda: _detokenized(state, body))
+
+
+def _tokenized(state: ServerState, raw: bytes) -> Response:
+    body = parse(raw, TokenizeBody)
+    check_model(body.model, state.model_name)
+    tokenizer = state.engine.tokenizer
+    if body.prompt is not None and body.messages is None:
+        ids = tokenizer.encode(body.prompt, add_special_tokens=body.add_special_tokens)
+    elif body.messages is not None and body.prompt is None:
+        messages = parse_messages(body.messages)
+        text = tokenizer.render_chat(messages, add_generation_prompt=body.add_generation_prompt)
+        ids = tokenizer.encode(text, add_special_tokens=False)  # the template has written them
+    else:
+        raise InvalidValueError("give either prompt or messages", param="prompt")
+    return _json({"tokens": ids, "count": len(ids), "max_model_len": state.engine.info.max_model_len})
+
+
+def _detokenized(state: ServerState, raw: bytes) -> Response:
+    body = parse(raw, DetokenizeBody)
+    check_model(body.model, state.model_name)
+    tokenizer = state.engine.tokenizer
+    if body.tokens:
+        check_token_ids(body.tokens, tokenizer.vocab_size, "tokens")
+    return _json({"prompt": tokenizer.decode(body.tokens, skip_special_tokens=body.skip_special_tokens)})
+
+
+def _json(value: object) -> Response:
+    return Response(msgspec.json.encode(value), media_type="application/json")

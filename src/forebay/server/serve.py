@@ -1,0 +1,183 @@
+"""The server process: socket, engine, signals, drain, exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+import sys
+import time
+from collections.abc import Awaitable, Iterator
+
+import msgspec
+import uvicorn
+
+from forebay import env
+from forebay.engine.async_engine import AsyncEngine
+from forebay.errors import SetupError
+from forebay.profile import Profile
+from forebay.server.app import build_app
+from forebay.server.gateway import Gateway
+from forebay.server.state import ServerSettings, ServerState
+
+logger = logging.getLogger(__name__)
+
+ENGINE_DIED = 1  # exit code
+# How long a response that has ended may take to reach its client once the server is stopping.
+FLUSH_S = 2.0
+BACKLOG = 2048
+
+
+def serve(profile: Profile, host: str = "127.0.0.1", port: int = 8000, settings: ServerSettings | None = None) -> int:
+    """Serve until SIGTERM or SIGINT, or until the engine dies. Returns the process's exit code.
+
+    The port is taken before the model is loaded, and listens once it can answer. Raises SetupError subclasses.
+    """
+    began = time.monotonic()
+    listener = bind(host, port)
+    config = _uvicorn_config()
+    with contextlib.closing(listener), asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
+        return runner.run(_serve(profile, listener, settings or ServerSettings(), began))
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A bound socket that does not listen yet. Port 0 takes a free one. Raises SetupError."""
+    try:
+        family, kind, proto, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, proto)
+    except OSError as error:
+        raise SetupError(f"cannot use --host {host}: {error}; give an address of this machine", param="host") from None
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+    except OSError as error:
+        listener.close()
+        raise SetupError(
+            f"cannot listen on {host}:{port}: {error.strerror}; stop what uses it or choose another --port",
+            param="port",
+        ) from None
+    return listener
+
+
+def _uvicorn_config(app: Gateway | None = None) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,  # type: ignore[arg-type]  # without an app only the loop factory is asked for
+        loop="asyncio" if sys.platform == "win32" else "uvloop",
+        http="httptools",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        backlog=BACKLOG,
+        timeout_graceful_shutdown=int(FLUSH_S),
+    )
+
+
+class _HttpServer(uvicorn.Server):
+    """uvicorn without its signal handlers (ours drain first), and with an event for "listens"."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.listening = asyncio.Event()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.listening.set()
+
+
+class _Signals:
+    """SIGTERM and SIGINT: the first asks for a drain, the second for an end at once."""
+
+    def __init__(self) -> None:
+        self.drain = asyncio.Event()
+        self.stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._on_signal)
+
+    def _on_signal(self) -> None:
+        (self.stop if self.drain.is_set() else self.drain).set()
+
+
+async def _serve(profile: Profile, listener: socket.socket, settings: ServerSettings, began: float) -> int:
+    signals = _Signals()
+    starting = asyncio.create_task(AsyncEngine.start(profile, log_level=env.log_level(), progress=True))
+    await _first(_finished(starting), signals.drain.wait())
+    if not starting.done():
+        starting.cancel()
+        await asyncio.gather(starting, return_exceptions=True)
+        return 0
+    engine = starting.result()
+    try:
+        gateway = build_app(engine, settings)
+        server = _HttpServer(_uvicorn_config(gateway))
+        serving = asyncio.create_task(server.serve(sockets=[listener]))
+        await _first(server.listening.wait(), _finished(serving))
+        _print_ready(gateway.state, listener, time.monotonic() - began)
+        await _first(signals.drain.wait(), engine.dead.wait(), _finished(serving))
+        await _drain(gateway.state, signals)
+        died = engine.dead.is_set()
+    finally:
+        await engine.close()  # what still runs ends with an error event
+    server.should_exit = True
+    await serving
+    return ENGINE_DIED if died else 0
+
+
+async def _drain(state: ServerState, signals: _Signals) -> None:
+    """Refuse new requests and let running ones finish: within the bound, or FLUSH_S if the engine is dead."""
+    dead = state.engine.dead
+    state.draining = True
+    if dead.is_set():
+        logger.error("the engine died: open requests were told, the server ends")
+        await _first(state.idle.wait(), signals.stop.wait(), timeout_s=FLUSH_S)
+        return
+    limit = state.settings.drain_timeout_s
+    logger.info("draining: %d requests run; at most %g s, a second signal ends it", state.in_flight, limit)
+    await _first(state.idle.wait(), signals.stop.wait(), dead.wait(), timeout_s=limit)
+    if state.in_flight and not dead.is_set():
+        logger.warning("%d requests did not finish in time and are cut off", state.in_flight)
+
+
+async def _finished(task: asyncio.Task[object] | asyncio.Task[None] | asyncio.Task[AsyncEngine]) -> None:
+    await asyncio.wait([task])
+
+
+async def _first(*events: Awaitable[object], timeout_s: float | None = None) -> None:
+    """Wait until one of `events` has happened (or the timeout), and forget the others."""
+    tasks = [asyncio.ensure_future(event) for event in events]
+    await asyncio.wait(tasks, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+    for task in tasks:
+        task.cancel()
+
+
+def _print_ready(state: ServerState, listener: socket.socket, seconds: float) -> None:
+    """Two lines on stdout: where it listens, and a command that works."""
+    host, port = listener.getsockname()[:2]
+    if host in ("0.0.0.0", "::"):
+        host = "127.0.0.1" if host == "0.0.0.0" else "::1"
+    url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    info = state.engine.info
+    print(f"forebay serves {info.model_name} on {url} (ready in {seconds:.1f} s, profile {info.profile_digest[:12]})")
+    print(f"  {_curl(state, url)}", flush=True)
+
+
+def _curl(state: ServerState, url: str) -> str:
+    body: dict[str, object] = {"model": state.model_name}
+    if state.engine.tokenizer.chat_template is None:
+        path = "/v1/completions"
+        body["prompt"] = "Once upon a time"
+    else:
+        path = "/v1/chat/completions"
+        body["messages"] = [{"role": "user", "content": "What is a forebay?"}]
+    text = msgspec.json.encode(body | {"max_tokens": 64}).decode().replace("'", "'\\''")
+    return f"curl {url}{path} -H 'Content-Type: application/json' -d '{text}'"

@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import pytest
+
+from forebay.core.clock import ManualClock
+from forebay.core.messages import EngineInfo
+from forebay.core.sampling_params import SamplingParams
+from forebay.engine.frontend import TextModel
+from forebay.engine.input_processor import InputProcessor, Prompt
+from forebay.errors import ContextLengthError, InvalidValueError
+
+INFO = EngineInfo(model_name="m", max_model_len=32, num_blocks=8, block_size=4, profile_digest="d",
+                  answer_class="class", default_max_tokens=10)  # fmt: skip
+
+
+@pytest.fixture
+def inputs(text_model: TextModel) -> InputProcessor:
+    return InputProcessor(text_model.tokenizer, INFO, text_model.digest, ManualClock(7))
+
+
+def test_text_and_ids_become_the_same_request(inputs: InputProcessor) -> None:
+    ids = inputs.tokenize("Once upon a time")
+    assert ids[0] == 1  # BOS
+    assert inputs.tokenize("Once upon a time", add_special_tokens=False) == ids[1:]
+    assert inputs.tokenize(ids) == ids
+    request = inputs.request(ids, SamplingParams(max_tokens=3), request_id="r", tenant="t", received_ns=5)
+    assert (request.prompt_token_ids, request.max_tokens, request.request_id) == (ids, 3, "r")
+    assert (request.received_ns, request.tokenized_ns) == (5, 7)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "says"),
+    [([1, 512], "from 0 to 511, got 512"), ([-1], "got -1"), ([1, True], "got True"), ([], "prompt is empty")],
+)
+def test_wrong_prompts(inputs: InputProcessor, prompt: Prompt, says: str) -> None:
+    with pytest.raises(InvalidValueError, match=says) as caught:
+        inputs.tokenize(prompt)
+    assert caught.value.param == "prompt"
+
+
+@pytest.mark.parametrize(("num_prompt", "asked", "given"), [(4, None, 10), (25, None, 7), (31, None, 1), (4, 28, 28)])
+def test_max_tokens(inputs: InputProcessor, num_prompt: int, asked: int | None, given: int) -> None:
+    assert inputs.request([1] * num_prompt, SamplingParams(max_tokens=asked)).max_tokens == given
+
+
+@pytest.mark.parametrize(
+    ("num_prompt", "asked", "param", "says"),
+    [
+        (
+            4,
+            29,
+            "max_tokens",
+            "has 4 tokens and max_tokens is 29, together 33, .* is 32: ask for at most 28",
+        ),
+        (32, None, "prompt", "the prompt has 32 tokens and the context length is 32: shorten the prompt to 31"),
+        (40, 1, "prompt", "the prompt has 40 tokens"),
+    ],
+)
+def test_too_long(inputs: InputProcessor, num_prompt: int, asked: int | None, param: str, says: str) -> None:
+    with pytest.raises(ContextLengthError, match=says) as caught:
+        inputs.request([1] * num_prompt, SamplingParams(max_tokens=asked))
+    assert caught.value.param == param
+
+
+def test_seed_and_id_are_drawn_when_absent(inputs: InputProcessor) -> None:
+    one, other = (inputs.request([1], SamplingParams()) for _ in range(2))
+    assert one.seed != other.seed
+    assert all(0 <= request.seed < 2**63 for request in (one, other))
+    assert one.request_id != other.request_id
+    assert inputs.request([1], SamplingParams(seed=-5)).seed == -5
+
+
+def test_namespace_tells_apart_all_that_changes_hidden_states_or_trust(text_model: TextModel) -> None:
+    def namespace(tenant: str = "", answer_class: str = "class", digest: str = "x") -> str:
+        info = EngineInfo(model_name="m", max_model_len=32, num_blocks=8, block_size=4, profile_digest="d",
+                          answer_class=answer_class, default_max_tokens=10)  # fmt: skip
+        inputs = InputProcessor(text_model.tokenizer, info, digest, ManualClock())
+        return inputs.request([1], SamplingParams(), tenant=tenant).namespace
+
+    assert namespace() == namespace()
+    assert len({namespace(), namespace(tenant="a"), namespace(answer_class="b"), namespace(digest="y")}) == 4

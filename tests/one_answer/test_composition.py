@@ -1,0 +1,91 @@
+"""The composition matrix: every pair of features gives the tokens that the request alone gives.
+
+A feature is semantic (it changes what is asked, so the plain run asks it too) or it only changes how the work is done.
+A new feature adds a row.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from forebay import LLM, SamplingParams
+from tests.one_answer.answers import Answer, Seen, answers, first_difference, seen
+from tests.support.shared import shared_path
+
+PLAIN: dict[str, Any] = {"model.max_model_len": 128, "kv.num_blocks": 512, "kv.block_size": 8, "kv.prefix_cache": False}
+STORIES = (
+    "Once upon a time, there was a little girl named Lily. She loved to play outside in the park.",
+    "Tom and Ben were friends. One day they went to the zoo to see the big animals and",
+    "The old dog was sad because",
+    "Once upon a time, there was a little girl named Lily. She loved to sing",
+)
+
+
+@dataclass(frozen=True)
+class Feature:
+    """sampling: what it asks of a request. settings: how it makes the engine work. happened: proof that it did."""
+
+    sampling: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)
+    rounds: int = 1
+    neighbours: bool = False  # others are in the batch, and are aborted half way
+    happened: Callable[[Seen, list[list[Answer]]], bool] = lambda seen, got: True
+
+
+FEATURES: dict[str, Feature] = {
+    "n": Feature({"n": 3}, happened=lambda s, got: all(len(children) == 3 for children in got)),
+    "stop": Feature(
+        {"stop": (" but", " mom")}, happened=lambda s, got: any(a.finish_reason == "stop" for r in got for a in r)
+    ),
+    "seed": Feature({"seed": 4321, "temperature": 1.1}),
+    "filters": Feature({"temperature": 0.7, "top_k": 20, "top_p": 0.9, "min_p": 0.02, "seed": 5}),
+    "logprobs": Feature({"logprobs": 5}, happened=lambda s, got: all(a.logprob_bits for r in got for a in r)),
+    "prefix cache": Feature(settings={"kv.prefix_cache": True}, rounds=2, happened=lambda s, got: s.cached_tokens > 0),
+    "preemption": Feature(
+        settings={"kv.num_blocks": 17, "scheduler.overcommit": 12.0}, happened=lambda s, got: s.preemptions > 0
+    ),
+    "chunking": Feature(settings={"scheduler.chunk_size": 5}, happened=lambda s, got: s.largest_chunk <= 5),
+    "abort of a neighbour": Feature(neighbours=True),
+}
+
+
+def run(settings: dict[str, Any], sampling: SamplingParams, *, rounds: int = 1, neighbours: bool = False,
+        alone: bool = False) -> tuple[list[list[Answer]], Seen]:  # fmt: skip
+    with LLM(shared_path("models/stories260K/hf"), **settings) as llm:
+        for _ in range(rounds):
+            others = [
+                llm.stream(prompt, SamplingParams(temperature=0, max_tokens=90)) for prompt in STORIES[:3] if neighbours
+            ]
+            for other in others:
+                next(other)  # it is running now
+            results = [llm.generate(p, sampling)[0] for p in STORIES] if alone else llm.generate(STORIES, sampling)
+            for other in others:
+                other.close()
+        assert llm.stats()["blocks"]["used"] == 0
+        return answers(results), seen(llm, results)
+
+
+def pairs() -> Sequence[tuple[str, str]]:
+    return list(itertools.combinations(FEATURES, 2))
+
+
+@pytest.mark.parametrize(("first", "second"), pairs())
+def test_pair(first: str, second: str) -> None:
+    a, b = FEATURES[first], FEATURES[second]
+    asked = {"temperature": 0.0, "max_tokens": 60, "seed": 1} | a.sampling | b.sampling
+    sampling = SamplingParams(**asked)
+    wanted, _ = run(PLAIN, sampling, alone=True)
+    got, what = run(
+        PLAIN | a.settings | b.settings,
+        sampling,
+        rounds=max(a.rounds, b.rounds),
+        neighbours=a.neighbours or b.neighbours,
+    )
+    assert not first_difference(wanted, got)
+    assert a.happened(what, got), f"{first} did not happen: {what}"
+    assert b.happened(what, got), f"{second} did not happen: {what}"

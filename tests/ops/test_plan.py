@@ -1,0 +1,226 @@
+"""The native Plan as a whole: one answer through a small decoder, what is checked, tracing, closing."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+
+from forebay.core.kv_spec import KVGroup, KVSpec
+from forebay.errors import ProfileError
+from forebay.ops.native import NativeBackend, NativePlan
+from forebay.ops.protocol import Backend, RopeTable, StepBatch
+from forebay.ops.registry import create_backend
+from tests.ops.harness import GENERIC, ISAS, REFERENCE, bits, limits, random_tensor, sample_batch, step, variants
+
+VOCAB, WIDTH, HEADS, KV_HEADS, HEAD_DIM, INNER = 97, 64, 4, 2, 16, 96
+KV = KVSpec(
+    groups=(KVGroup((0, 2), KV_HEADS, HEAD_DIM, "f16"), KVGroup((1,), KV_HEADS, HEAD_DIM, "f16", window=12)),
+    block_size=8,
+)
+BLOCKS = 24
+LIMITS = replace(limits(64, requests=4, model_len=128, num_blocks=BLOCKS), max_logit_rows=16)
+ANGLES = np.arange(128)[:, None] * 100.0 ** (-np.arange(8) / 8)[None, :]
+ROPE = RopeTable(np.cos(ANGLES).astype(np.float32), np.sin(ANGLES).astype(np.float32))
+
+
+def decoder(ops: Any, formats: Sequence[str] = ("q4_1", "f16", "q5_0", "q8_0")) -> None:
+    """Three layers with mixed formats and windows; the head shares the embedding, of the last format."""
+    rng = np.random.default_rng(1)
+    norm = np.ones(WIDTH, np.float32)
+    embedding = random_tensor(rng, formats[-1], VOCAB, WIDTH)
+    ops.segment("embed")
+    x = ops.scale(ops.embed(embedding), 3.0)
+    for layer, name in enumerate(formats[:-1]):
+        q, k, v, o, gate, up, down = (
+            random_tensor(rng, name, rows, columns)
+            for rows, columns in [
+                (64, WIDTH),
+                (32, WIDTH),
+                (32, WIDTH),
+                (WIDTH, 64),
+                (INNER, WIDTH),
+                (INNER, WIDTH),
+                (WIDTH, INNER),
+            ]
+        )
+        ops.segment(f"layers.{layer}.attention")
+        h = ops.rms_norm(x, norm, 1e-5)
+        ops.kv_write(layer, ops.rope(ops.linear(h, k), HEAD_DIM, ROPE), ops.linear(h, v))
+        x = ops.add(x, ops.linear(ops.attention(ops.rope(ops.linear(h, q), HEAD_DIM, ROPE), layer, 0.25), o))
+        ops.segment(f"layers.{layer}.mlp")
+        h = ops.rms_norm(x, norm, 1e-5)
+        x = ops.add(x, ops.linear(ops.act_mul(ops.linear(h, gate), ops.linear(h, up), "silu"), down))
+    ops.segment("head")
+    ops.logits(ops.softcap(ops.linear(ops.rms_norm(ops.rows(x), norm, 1e-5), embedding), 30.0))
+
+
+def compiled(backend: Backend) -> Any:
+    return backend.compile(decoder, KV, LIMITS)
+
+
+TOKENS = np.random.default_rng(2).integers(0, VOCAB, 50).tolist()
+TABLE = list(range(7, 14))
+
+
+def chunk(start: int, stop: int, *, rows: int = 1, **columns: Any) -> StepBatch:
+    """Tokens [start, stop) of one request, logits of the last `rows`."""
+    slots = [TABLE[p // 8] * 8 + p % 8 for p in range(start, stop)]
+    count = stop - start
+    return step(
+        TOKENS[start:stop],
+        range(start, stop),
+        slots=[slots, slots],
+        tables=[[TABLE], [TABLE]],
+        logit_rows=range(count - rows, count),
+        sample=sample_batch(rows, **columns),
+    )
+
+
+def test_near_the_reference() -> None:
+    """Float weights; what is left is float32 rounding, which may also move a cached f16 by an ulp (2^-11)."""
+    ours, theirs = (b.compile(partial(decoder, formats=["f32"] * 4), KV, LIMITS) for b in (GENERIC, REFERENCE))
+    for start, stop in [(0, 20), (20, 49), (49, 50)]:
+        got, wanted = ours.run_logits(chunk(start, stop)), theirs.run_logits(chunk(start, stop))
+        np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-3 * np.abs(wanted).max())
+
+
+def test_one_answer_over_instruction_sets_threads_and_chunks() -> None:
+    wanted = bits(compiled(GENERIC).run_logits(chunk(0, 50)))
+    for backend in variants():
+        for edges in [[0, 50], [0, 1, 2, 35, 50], [0, 16, 32, 48, 49, 50]]:
+            plan = compiled(backend)
+            for a, b in pairwise(edges):
+                got = plan.run_logits(chunk(a, b))
+            assert (bits(got) == wanted).all(), (backend.choices(), edges)
+            plan.close()
+
+
+def test_run_samples_from_the_same_logits() -> None:
+    plan = compiled(NativeBackend(threads=2))
+    logits = plan.run_logits(chunk(0, 30, rows=5))
+    out = plan.run(chunk(0, 30, rows=5, num_logprobs=3))
+    assert (out.token == logits.argmax(axis=1)).all()
+    assert (out.top_ids[:, 0] == out.token).all()
+    assert out.ok.all()
+
+
+def test_trace_names_ops_and_shows_where_two_runs_part() -> None:
+    plan = compiled(GENERIC)
+    first = plan.trace(chunk(0, 30))
+    assert [name for name, _ in first] == [name for name, _ in compiled(REFERENCE).trace(chunk(0, 30))]
+    for backend in variants():
+        again = compiled(backend).trace(chunk(0, 30))
+        assert all((a[1] == b[1]).all() for a, b in zip(first, again, strict=True))
+    other = chunk(0, 30)
+    other.token[20] = (other.token[20] + 1) % VOCAB
+    parted = [
+        (name, int(np.flatnonzero(a != b)[0]))
+        for (name, a), (_, b) in zip(first, plan.trace(other), strict=True)
+        if (a != b).any()
+    ]
+    assert parted[0] == ("embed/embed", 20)
+
+
+def test_segments_count_their_completions() -> None:
+    plan = compiled(NativeBackend(threads=2))
+    for _ in range(3):
+        plan.run(chunk(0, 4))
+    done = plan.segments_done()
+    assert [name for name, _ in done][:2] == ["embed", "layers.0.attention"]
+    assert {count for _, count in done} == {3}
+
+
+def test_an_empty_step() -> None:
+    plan = compiled(GENERIC)
+    empty = step([], slots=[[], []], tables=[np.zeros((0, 4)), np.zeros((0, 4))])
+    assert plan.run(empty).token.shape == (0,)
+    assert plan.run_logits(empty).shape == (0, VOCAB)
+
+
+def test_a_step_without_logits() -> None:
+    plan = compiled(GENERIC)
+    assert plan.run(chunk(0, 9, rows=0)).token.shape == (0,)
+
+
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "token": ({"token": [0, VOCAB, 0]}, r"token\[1\] is 97"),
+    "negative token": ({"token": [-1, 0, 0]}, r"token\[0\] is -1"),
+    "position": ({"position": [126, 127, 128]}, r"position\[2\] is 128"),
+    "gap": ({"position": [0, 2, 3]}, r"position\[1\] is 2"),
+    "request": ({"request": [0, 0, 2]}, r"request\[2\] is 2"),
+    "rows apart": ({"request": [0, 1, 0], "position": [0, 0, 1]}, "not adjacent"),
+    "slot": ({"slots": [[0, 1, BLOCKS * 8], [0, 1, 2]]}, r"slots\[0\]\[2\] is 192"),
+    "short slots": ({"slots": [[0, 1], [0, 1, 2]]}, "slots has 2 entries, expected 3"),
+    "missing group": ({"slots": [[0, 1, 2]]}, "one entry per KV group"),
+    "block": ({"tables": [[[0], [0]], [[BLOCKS], [0]]]}, r"block_tables\[1\]\[0\]\[0\] is 24"),
+    "missing block": ({"tables": [[[-1], [0]], [[0], [0]]]}, r"block_tables\[0\]\[0\]\[0\] is -1"),
+    "short table": ({"position": [8, 9, 10]}, r"block_tables\[0\]\[0\]\[1\] is -1"),
+    "logit row": ({"logit_rows": [3]}, r"logit_rows\[0\] is 3"),
+    "logit order": ({"logit_rows": [1, 1]}, "above the one before"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_step_out_of_range_is_refused(name: str) -> None:
+    plan, (change, message) = compiled(GENERIC), WRONG[name]
+    good: dict[str, Any] = {
+        "token": [1, 2, 3],
+        "position": [0, 1, 2],
+        "request": [0, 0, 0],
+        "slots": [[0, 1, 2], [0, 1, 2]],
+        "tables": [[[0], [0]], [[0], [0]]],
+    }
+    plan.run_logits(step(**good))
+    with pytest.raises(ValueError, match=message):
+        plan.run_logits(step(**{**good, **change}))
+
+
+def test_a_step_over_the_limits_is_refused() -> None:
+    plan = compiled(GENERIC)
+    with pytest.raises(ValueError, match="65 tokens, the plan allows 64"):
+        plan.run_logits(step([0] * 65, slots=[[-1] * 65] * 2, tables=[[TABLE * 2]] * 2, logit_rows=[0]))
+    with pytest.raises(ValueError, match="5 requests, the plan allows 4"):
+        plan.run_logits(step([0], slots=[[-1]] * 2, tables=[[TABLE] * 5] * 2))
+    with pytest.raises(ValueError, match="17 logit rows, the plan allows 16"):
+        plan.run_logits(chunk(0, 20, rows=17))
+
+
+def test_a_closed_plan_is_refused() -> None:
+    plan = compiled(GENERIC)
+    plan.close()
+    with pytest.raises(ValueError, match="closed"):
+        plan.run(chunk(0, 1))
+
+
+def test_plans_run_side_by_side() -> None:
+    wanted = bits(compiled(GENERIC).run_logits(chunk(0, 50)))
+    plans = [compiled(NativeBackend(threads=2)) for _ in range(3)]
+    wrong: list[int] = []
+
+    def work(index: int, plan: NativePlan) -> None:
+        for _ in range(20):
+            if not (bits(plan.run_logits(chunk(0, 50))) == wanted).all():
+                wrong.append(index)
+
+    threads = [threading.Thread(target=work, args=(i, plan)) for i, plan in enumerate([*plans, plans[0]])]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_the_backend_says_what_it_chose() -> None:
+    backend = create_backend("native", isa="auto", threads=2)
+    assert backend.choices() == {"isa": (ISAS[-1], "the best of " + ", ".join(ISAS)), "threads": (2, "as set")}
+    assert ISAS[0] == "generic"
+    for settings, message in [({"isa": "mmx"}, "generic"), ({"threads": 0}, "at least 1")]:
+        with pytest.raises(ProfileError, match=message):
+            NativeBackend(**settings)  # type: ignore[arg-type]  # wrong on purpose

@@ -1,0 +1,221 @@
+"""Sampling and log-probabilities: exact filters and ties, one distribution, the same draw on every instruction set."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from forebay.ops.native import sample
+from forebay.ops.protocol import StepOutputs
+from forebay.ops.reference import sample as reference
+from forebay.ops.tensor import F32Array
+from tests.ops.harness import ISAS, bits, sample_batch
+
+EVERY_ISA = pytest.mark.parametrize("isa", ISAS)
+
+
+def draws(logits: F32Array, isa: str, count: int, **columns: Any) -> np.ndarray:
+    """Tokens of `count` output positions for one row of logits."""
+    batch = sample_batch(count, output_position=np.arange(count), **columns)
+    return sample(np.tile(logits, (count, 1)), batch, isa).token
+
+
+def random_logits(rows: int, vocab: int, seed: int = 0, decimals: int | None = None) -> F32Array:
+    logits = np.random.default_rng(seed).standard_normal((rows, vocab)) * 3
+    return (logits if decimals is None else np.round(logits, decimals)).astype(np.float32)
+
+
+def same(a: StepOutputs, b: StepOutputs) -> bool:
+    return bool(
+        (a.token == b.token).all()
+        and (a.ok == b.ok).all()
+        and (a.top_ids == b.top_ids).all()
+        and (bits(a.logprob) == bits(b.logprob)).all()
+        and (bits(a.top_logprobs) == bits(b.top_logprobs)).all()
+    )
+
+
+@EVERY_ISA
+@pytest.mark.parametrize("vocab", [1, 15, 16, 17, 64, 1009])
+def test_greedy_takes_the_lowest_of_the_best(isa: str, vocab: int) -> None:
+    logits = random_logits(40, vocab, decimals=0)  # full of ties
+    out = sample(logits, sample_batch(40), isa)
+    assert (out.token == logits.argmax(axis=1)).all()
+    assert out.ok.all()
+    assert np.isnan(out.logprob).all()
+
+
+@EVERY_ISA
+@pytest.mark.parametrize("k", [1, 2, 5, 37])
+def test_top_k_keeps_exactly_k_by_logit_then_id(isa: str, k: int) -> None:
+    logits = random_logits(1, 100, seed=k, decimals=0)
+    kept = set(np.argsort(-logits[0], kind="stable")[:k].tolist())
+    seen = set(draws(logits, isa, 6000, temperature=4.0, top_k=k).tolist())
+    assert seen <= kept
+    assert k > 5 or seen == kept
+
+
+@EVERY_ISA
+def test_top_p_keeps_the_shortest_prefix(isa: str) -> None:
+    logits = np.log(np.array([[0.1, 0.4, 0.05, 0.3, 0.15]], np.float32))
+    for top_p, kept in [
+        (0.01, {1}),
+        (0.39, {1}),
+        (0.5, {1, 3}),
+        (0.75, {1, 3, 4}),
+        (0.9, {1, 3, 4, 0}),
+        (0.99, {0, 1, 2, 3, 4}),
+    ]:
+        assert set(draws(logits, isa, 2000, temperature=1.0, top_p=top_p).tolist()) == kept
+
+
+@EVERY_ISA
+def test_min_p_drops_what_is_weaker(isa: str) -> None:
+    logits = np.log(np.array([[0.1, 0.4, 0.05, 0.3, 0.15]], np.float32))
+    assert set(draws(logits, isa, 2000, temperature=1.0, min_p=0.3).tolist()) == {1, 3, 4}
+    assert set(draws(logits, isa, 200, temperature=1.0, min_p=0.99).tolist()) == {1}
+
+
+def chi_square(tokens: np.ndarray, probability: np.ndarray) -> float:
+    """(chi2 - dof) / sqrt(2 dof): about standard normal when the draws follow `probability`."""
+    expected = probability * len(tokens)
+    used = expected > 0
+    counts = np.bincount(tokens, minlength=len(probability))
+    assert (counts[~used] == 0).all()
+    chi2 = float((((counts - expected) ** 2)[used] / expected[used]).sum())
+    dof = int(used.sum()) - 1
+    return (chi2 - dof) / (2 * dof) ** 0.5
+
+
+@EVERY_ISA
+@pytest.mark.parametrize(
+    "filters", [{}, {"top_k": 9}, {"top_p": 0.9}, {"min_p": 0.05}, {"top_k": 12, "top_p": 0.8, "min_p": 0.1}], ids=str
+)
+def test_draws_follow_the_distribution(isa: str, filters: dict[str, Any]) -> None:
+    logits = random_logits(1, 33, seed=11) * np.float32(0.5)
+    token, weight = reference.candidates(
+        logits[0], 0.8, filters.get("top_k", 0), np.float32(filters.get("top_p", 1)), filters.get("min_p", 0)
+    )
+    exact = np.zeros(33)
+    exact[token] = weight / weight.sum(dtype=np.float64)
+    tokens = draws(logits, isa, 40000, temperature=0.8, seed=5, **filters)
+    assert abs(chi_square(tokens, exact)) < 4
+
+
+@EVERY_ISA
+def test_children_seeds_and_positions_draw_apart(isa: str) -> None:
+    logits = np.zeros((4000, 64), np.float32)
+    position = np.arange(4000)
+    base = sample(logits, sample_batch(4000, temperature=1.0, output_position=position), isa).token
+    again = sample(logits, sample_batch(4000, temperature=1.0, output_position=position), isa).token
+    assert (again == base).all()
+    for changed in ({"child": 1}, {"seed": 1}, {"seed": 2**63 + 1}, {"seed": 2**32}):
+        other = sample(logits, sample_batch(4000, temperature=1.0, output_position=position, **changed), isa).token
+        assert abs((other == base).mean() - 1 / 64) < 0.01
+
+
+def test_equals_the_reference_draw_for_draw() -> None:
+    rng = np.random.default_rng(3)
+    rows, vocab = 300, 517
+    logits = random_logits(rows, vocab, seed=9, decimals=1)
+    batch = sample_batch(
+        rows,
+        temperature=rng.choice([0.0, 0.3, 0.8, 1.5], rows),
+        top_k=rng.choice([0, 1, 7, 517, 900], rows),
+        top_p=rng.choice([1.0, 0.95, 0.5], rows),
+        min_p=rng.choice([0.0, 0.02], rows),
+        seed=rng.integers(0, 2**63, rows),
+        child=rng.integers(0, 4, rows),
+        output_position=rng.integers(0, 999, rows),
+        num_logprobs=rng.integers(-1, 6, rows),
+    )
+    wanted = reference.sample(logits, batch)
+    for isa in ISAS:
+        got = sample(logits, batch, isa)
+        assert (got.token == wanted.token).mean() > 0.99  # numpy's exp may move a weight by an ulp, and so a tie
+        assert (got.top_ids == wanted.top_ids).all()
+        np.testing.assert_allclose(got.top_logprobs, wanted.top_logprobs, rtol=1e-5, atol=1e-5)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.integers(0, 2**32),
+    st.integers(1, 700),
+    st.floats(0.01, 5),
+    st.integers(0, 800),
+    st.floats(0.01, 1),
+    st.floats(0, 0.9),
+    st.sampled_from([None, 0, 1]),
+)
+def test_every_instruction_set_agrees(
+    seed: int, vocab: int, temperature: float, top_k: int, top_p: float, min_p: float, decimals: int | None
+) -> None:
+    logits = random_logits(4, vocab, seed, decimals)
+    batch = sample_batch(
+        4,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        min_p=min_p,
+        seed=seed,
+        num_logprobs=3,
+        output_position=[0, 1, 2, 3],
+    )
+    wanted = sample(logits, batch, "generic")
+    assert all(same(sample(logits, batch, isa), wanted) for isa in ISAS)
+
+
+@EVERY_ISA
+def test_filters_that_keep_everything_change_nothing(isa: str) -> None:
+    """The listed race and the race over the whole vocabulary are one race."""
+    logits = random_logits(1, 300, seed=4)
+    plain = draws(logits, isa, 500, temperature=1.0)
+    assert (draws(logits, isa, 500, temperature=1.0, top_k=300) == plain).all()
+    assert (draws(logits, isa, 500, temperature=1.0, top_k=299) != plain).sum() < 5
+    assert (draws(logits, isa, 500, temperature=1.0, top_p=0.9999999) != plain).sum() < 5
+
+
+@EVERY_ISA
+def test_logprobs_are_the_models_own_distribution(isa: str) -> None:
+    logits = random_logits(9, 1001, seed=6, decimals=1)
+    batch = sample_batch(9, temperature=0.5, top_k=3, num_logprobs=[-1, 0, 1, 2, 3, 4, 5, 20, 20])
+    out = sample(logits, batch, isa)
+    exact = logits - np.log(np.exp(logits.astype(np.float64)).sum(axis=1, keepdims=True))
+    order = np.argsort(-logits, axis=1, kind="stable")
+    for row, count in enumerate(batch.num_logprobs):
+        wanted = order[row, : max(count, 0)]
+        assert (out.top_ids[row, : len(wanted)] == wanted).all()
+        assert (out.top_ids[row, len(wanted) :] == -1).all()
+        assert np.isnan(out.top_logprobs[row, len(wanted) :]).all()
+        np.testing.assert_allclose(out.top_logprobs[row, : len(wanted)], exact[row, wanted], atol=2e-5)
+    assert np.isnan(out.logprob[0])
+    np.testing.assert_allclose(out.logprob[1:], exact[np.arange(9), out.token][1:], atol=2e-5)
+
+
+@EVERY_ISA
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_bad_rows_are_reported_and_masked_ids_are_fine(isa: str, temperature: float) -> None:
+    logits = random_logits(6, 50)
+    logits[1, 49], logits[2, 3], logits[3] = np.nan, np.inf, -np.inf
+    logits[4, :40] = -np.inf
+    out = sample(logits, sample_batch(6, temperature=temperature, num_logprobs=2), isa)
+    assert out.ok.tolist() == [True, False, False, False, True, True]
+    assert (out.token[4:5] >= 40).all()
+    assert ((out.token >= 0) & (out.token < 50)).all()
+
+
+@EVERY_ISA
+def test_no_rows(isa: str) -> None:
+    out = sample(np.zeros((0, 8), np.float32), sample_batch(0), isa)
+    assert out.token.shape == (0,)
+
+
+def test_columns_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(ValueError, match="temperature has 2 entries, expected 3"):
+        sample(np.zeros((3, 8), np.float32), sample_batch(2))
+    with pytest.raises(ValueError, match="logit row 0"):
+        sample(np.zeros((1, 8), np.float32), sample_batch(1, top_p=0.0))

@@ -1,0 +1,113 @@
+"""The field table against OpenAI's own document: nothing of it is missing, nothing is silently dropped."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from typing import Any
+
+import pytest
+
+from forebay.errors import InvalidValueError, UnknownFieldError, UnsupportedFieldError
+from forebay.server.openai import fields
+from forebay.server.openai.fields import Field, FieldTable, Kind, check_fields
+from forebay.server.openai.requests import ChatBody, CompletionBody, Message, StreamOptions, TextPart
+from tests.support.shared import shared_path
+
+OURS = {"top_k", "min_p", "ignore_eos"}
+
+
+@pytest.fixture(scope="module")
+def schemas() -> dict[str, Any]:
+    with gzip.open(shared_path("openapi/openai/serving_subset.json.gz")) as file:
+        found: dict[str, Any] = json.load(file)["components"]["schemas"]
+        return found
+
+
+def properties(schemas: dict[str, Any], name: str) -> set[str]:
+    """All property names of a schema, through allOf, anyOf, oneOf and references."""
+    return _properties(schemas, schemas.get(name, {}))
+
+
+def _properties(schemas: dict[str, Any], schema: dict[str, Any]) -> set[str]:
+    names = set(schema.get("properties", {}))
+    for part in [*schema.get("allOf", []), *schema.get("anyOf", []), *schema.get("oneOf", [])]:
+        target = schemas[part["$ref"].rpartition("/")[2]] if "$ref" in part else part
+        names |= _properties(schemas, target)
+    return names
+
+
+@pytest.mark.parametrize(
+    ("schema", "table"),
+    [
+        ("CreateCompletionRequest", fields.COMPLETION_FIELDS),
+        ("CreateChatCompletionRequest", fields.CHAT_FIELDS),
+    ],
+)
+def test_every_documented_field_has_a_row(schemas: dict[str, Any], schema: str, table: FieldTable) -> None:
+    assert properties(schemas, schema) == set(table) - OURS
+
+
+def test_every_documented_message_field_has_a_row(schemas: dict[str, Any]) -> None:
+    roles = ("System", "Developer", "User", "Assistant", "Tool", "Function")
+    documented = set().union(*(properties(schemas, f"ChatCompletionRequest{role}Message") for role in roles))
+    assert documented == set(fields.MESSAGE_FIELDS)
+    assert properties(schemas, "ChatCompletionStreamOptions") == set(fields.STREAM_OPTIONS_FIELDS)
+    assert properties(schemas, "ChatCompletionRequestMessageContentPartText") == set(fields.TEXT_PART_FIELDS)
+
+
+@pytest.mark.parametrize(
+    ("type_", "table"),
+    [
+        (CompletionBody, fields.COMPLETION_FIELDS),
+        (ChatBody, fields.CHAT_FIELDS),
+        (Message, fields.MESSAGE_FIELDS),
+        (StreamOptions, fields.STREAM_OPTIONS_FIELDS),
+        (TextPart, fields.TEXT_PART_FIELDS),
+    ],
+)
+def test_typed_bodies_have_the_used_and_noted_fields(type_: Any, table: FieldTable) -> None:
+    taken = {name for name, field in table.items() if field.kind is not Kind.REFUSED}
+    assert set(type_.__struct_fields__) == taken
+
+
+REFUSED = [
+    pytest.param(table, name, field, id=f"{where}-{name}")
+    for where, table in {
+        "completions": fields.COMPLETION_FIELDS,
+        "chat": fields.CHAT_FIELDS,
+        "message": fields.MESSAGE_FIELDS,
+        "part": fields.TEXT_PART_FIELDS,
+        "stream_options": fields.STREAM_OPTIONS_FIELDS,
+    }.items()
+    for name, field in table.items()
+    if field.kind is Kind.REFUSED
+]
+
+
+@pytest.mark.parametrize(("table", "name", "field"), REFUSED)
+def test_refused_fields_are_refused_by_name_unless_neutral(table: FieldTable, name: str, field: Field) -> None:
+    for neutral in (None, *field.neutral):
+        assert check_fields({name: neutral}, table) == {}
+    for value in ("surely not", 0.5, 7, {"a": 1}, [1], True not in field.neutral):
+        if value not in field.neutral:
+            with pytest.raises(UnsupportedFieldError) as caught:
+                check_fields({name: value}, table)
+            assert caught.value.param == name
+            assert name in caught.value.message
+
+
+def test_a_boolean_is_not_a_neutral_number() -> None:
+    with pytest.raises(UnsupportedFieldError):
+        check_fields({"frequency_penalty": False}, fields.CHAT_FIELDS)
+    with pytest.raises(UnsupportedFieldError):
+        check_fields({"echo": 0}, fields.COMPLETION_FIELDS)
+
+
+def test_unknown_fields_name_the_nearest() -> None:
+    with pytest.raises(UnknownFieldError, match=r"temperture.*did you mean 'temperature'") as caught:
+        check_fields({"temperture": 1}, fields.CHAT_FIELDS)
+    assert caught.value.param == "temperture"
+    with pytest.raises(UnknownFieldError, match="remove it"):
+        check_fields({"zzzzzz": 1}, fields.CHAT_FIELDS)
+    assert not issubclass(UnknownFieldError, InvalidValueError)

@@ -14,32 +14,25 @@ F32x16 load_tail(const float* p, int n) {
 
 F32x16 load_padded(const float* p, int i, int n) { return i + 16 <= n ? load(p + i) : load_tail(p + i, n - i); }
 
-// Philox4x32-10 (Salmon et al., SC 2011) of 16 consecutive counters: words[4 * i + j] is word j of counter `first` + i.
-void philox_16(std::uint32_t first, const Draw& draw, std::uint32_t* words) {
-  std::uint32_t a[16], b[16], c[16], d[16];
-  for (int i = 0; i < 16; ++i) {
-    a[i] = first + static_cast<std::uint32_t>(i);
-    b[i] = draw.output_position;
-    c[i] = draw.child;
-    d[i] = 0;
-  }
+I32x16 splat(std::uint32_t word) { return set1_i(static_cast<std::int32_t>(word)); }
+
+// Philox4x32-10 (Salmon et al., SC 2011) of 16 counters, one a lane: words[4 * i + j] is word j of counters[i].
+void philox_16(const std::uint32_t* counters, const Draw& draw, std::uint32_t* words) {
+  I32x16 word[4] = {load_i(counters), splat(draw.output_position), splat(draw.child), splat(0)};
   std::uint32_t key0 = static_cast<std::uint32_t>(draw.seed), key1 = static_cast<std::uint32_t>(draw.seed >> 32);
-  for (int round = 0; round < 10; ++round, key0 += 0x9E3779B9u, key1 += 0xBB67AE85u)
-    for (int i = 0; i < 16; ++i) {
-      const std::uint64_t x = std::uint64_t{0xD2511F53u} * a[i], y = std::uint64_t{0xCD9E8D57u} * c[i];
-      const std::uint32_t next_a = static_cast<std::uint32_t>(y >> 32) ^ b[i] ^ key0;
-      const std::uint32_t next_c = static_cast<std::uint32_t>(x >> 32) ^ d[i] ^ key1;
-      b[i] = static_cast<std::uint32_t>(y);
-      d[i] = static_cast<std::uint32_t>(x);
-      a[i] = next_a;
-      c[i] = next_c;
-    }
-  for (int i = 0; i < 16; ++i) {
-    words[4 * i] = a[i];
-    words[4 * i + 1] = b[i];
-    words[4 * i + 2] = c[i];
-    words[4 * i + 3] = d[i];
+  for (int round = 0; round < 10; ++round, key0 += 0x9E3779B9u, key1 += 0xBB67AE85u) {
+    I32x16 high0, low0, high2, low2;
+    multiply(word[0], 0xD2511F53u, &high0, &low0);
+    multiply(word[2], 0xCD9E8D57u, &high2, &low2);
+    word[0] = xor_i(xor_i(high2, word[1]), splat(key0));
+    word[2] = xor_i(xor_i(high0, word[3]), splat(key1));
+    word[1] = low2;
+    word[3] = low0;
   }
+  std::uint32_t lanes[4][16];
+  for (int j = 0; j < 4; ++j) store_i(lanes[j], word[j]);
+  for (int i = 0; i < 16; ++i)
+    for (int j = 0; j < 4; ++j) words[4 * i + j] = lanes[j][i];
 }
 
 // The exponential race: the smallest -log(1 - u) / weight wins, ties to the lowest id.
@@ -120,9 +113,10 @@ int next_at_least(const float* x, int from, int n, float factor, float bar) {
 
 void race(const float* w, int n, float min_weight, const Draw& draw, int* token) {
   Race race;
-  std::uint32_t words[64];
+  std::uint32_t counters[16], words[64];
   for (int first = 0; first < n; first += 64) {
-    philox_16(static_cast<std::uint32_t>(first / 4), draw, words);
+    for (int i = 0; i < 16; ++i) counters[i] = static_cast<std::uint32_t>(first / 4 + i);
+    philox_16(counters, draw, words);
     if (first + 64 <= n && !race.may_change(w + first, words)) continue;
     for (int i = 0; i < 64 && first + i < n; ++i) {
       const float weight = w[first + i];
@@ -134,10 +128,13 @@ void race(const float* w, int n, float min_weight, const Draw& draw, int* token)
 
 void race_listed(const std::int32_t* ids, const float* w, int n, const Draw& draw, int* token) {
   Race race;
-  std::uint32_t words[64];
-  for (int i = 0; i < n; ++i) {
-    philox_16(static_cast<std::uint32_t>(ids[i] / 4), draw, words);
-    if (w[i] > 0.0f) race.enter(ids[i], w[i], words[ids[i] % 4]);
+  std::uint32_t counters[16] = {}, words[64];
+  for (int first = 0; first < n; first += 16) {
+    const int count = n - first < 16 ? n - first : 16;
+    for (int i = 0; i < count; ++i) counters[i] = static_cast<std::uint32_t>(ids[first + i] / 4);
+    philox_16(counters, draw, words);
+    for (int i = 0; i < count; ++i)
+      if (w[first + i] > 0.0f) race.enter(ids[first + i], w[first + i], words[4 * i + ids[first + i] % 4]);
   }
   *token = race.token;
 }

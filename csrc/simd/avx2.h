@@ -86,6 +86,17 @@ inline I32x16 add_i(I32x16 a, I32x16 b) { return {_mm256_add_epi32(a.lo, b.lo), 
 inline I32x16 sub_i(I32x16 a, I32x16 b) { return {_mm256_sub_epi32(a.lo, b.lo), _mm256_sub_epi32(a.hi, b.hi)}; }
 inline I32x16 and_i(I32x16 a, I32x16 b) { return {_mm256_and_si256(a.lo, b.lo), _mm256_and_si256(a.hi, b.hi)}; }
 inline I32x16 or_i(I32x16 a, I32x16 b) { return {_mm256_or_si256(a.lo, b.lo), _mm256_or_si256(a.hi, b.hi)}; }
+inline I32x16 xor_i(I32x16 a, I32x16 b) { return {_mm256_xor_si256(a.lo, b.lo), _mm256_xor_si256(a.hi, b.hi)}; }
+inline void multiply_8(__m256i a, __m256i factor, __m256i* high, __m256i* low) {
+  const __m256i even = _mm256_mul_epu32(a, factor), odd = _mm256_mul_epu32(_mm256_srli_epi64(a, 32), factor);
+  *high = _mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xaa);
+  *low = _mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xaa);
+}
+inline void multiply(I32x16 a, std::uint32_t m, I32x16* high, I32x16* low) {
+  const __m256i factor = _mm256_set1_epi64x(m);
+  multiply_8(a.lo, factor, &high->lo, &low->lo);
+  multiply_8(a.hi, factor, &high->hi, &low->hi);
+}
 inline I32x16 max_i(I32x16 a, I32x16 b) { return {_mm256_max_epi32(a.lo, b.lo), _mm256_max_epi32(a.hi, b.hi)}; }
 template <int N>
 inline I32x16 shift_left(I32x16 a) {
@@ -94,6 +105,11 @@ inline I32x16 shift_left(I32x16 a) {
 template <int N>
 inline I32x16 shift_right(I32x16 a) {
   return {_mm256_srai_epi32(a.lo, N), _mm256_srai_epi32(a.hi, N)};
+}
+inline void store_i(std::uint32_t* p, I32x16 a) {
+  __m256i* q = reinterpret_cast<__m256i*>(p);
+  _mm256_storeu_si256(q, a.lo);
+  _mm256_storeu_si256(q + 1, a.hi);
 }
 inline F32x16 to_f32(I32x16 a) { return {_mm256_cvtepi32_ps(a.lo), _mm256_cvtepi32_ps(a.hi)}; }
 inline std::int32_t reduce_add_i(I32x16 a) {

@@ -58,6 +58,13 @@ inline I32x16 add_i(I32x16 a, I32x16 b) { return {_mm512_add_epi32(a.v, b.v)}; }
 inline I32x16 sub_i(I32x16 a, I32x16 b) { return {_mm512_sub_epi32(a.v, b.v)}; }
 inline I32x16 and_i(I32x16 a, I32x16 b) { return {_mm512_and_si512(a.v, b.v)}; }
 inline I32x16 or_i(I32x16 a, I32x16 b) { return {_mm512_or_si512(a.v, b.v)}; }
+inline I32x16 xor_i(I32x16 a, I32x16 b) { return {_mm512_xor_si512(a.v, b.v)}; }
+inline void multiply(I32x16 a, std::uint32_t m, I32x16* high, I32x16* low) {
+  const __m512i factor = _mm512_set1_epi64(m);
+  const __m512i even = _mm512_mul_epu32(a.v, factor), odd = _mm512_mul_epu32(_mm512_srli_epi64(a.v, 32), factor);
+  high->v = _mm512_mask_blend_epi32(0xaaaa, _mm512_srli_epi64(even, 32), odd);
+  low->v = _mm512_mask_blend_epi32(0xaaaa, even, _mm512_slli_epi64(odd, 32));
+}
 inline I32x16 max_i(I32x16 a, I32x16 b) { return {_mm512_max_epi32(a.v, b.v)}; }
 template <int N>
 inline I32x16 shift_left(I32x16 a) {
@@ -67,6 +74,7 @@ template <int N>
 inline I32x16 shift_right(I32x16 a) {
   return {_mm512_srai_epi32(a.v, N)};
 }
+inline void store_i(std::uint32_t* p, I32x16 a) { _mm512_storeu_si512(p, a.v); }
 inline F32x16 to_f32(I32x16 a) { return {_mm512_cvtepi32_ps(a.v)}; }
 inline std::int32_t reduce_add_i(I32x16 a) { return _mm512_reduce_add_epi32(a.v); }
 inline std::int32_t reduce_max_i(I32x16 a) { return _mm512_reduce_max_epi32(a.v); }

@@ -78,6 +78,15 @@ inline I32x16 add_i(I32x16 a, I32x16 b) { FOREBAY_EACH(I32x16, a.v[i] + b.v[i]);
 inline I32x16 sub_i(I32x16 a, I32x16 b) { FOREBAY_EACH(I32x16, a.v[i] - b.v[i]); }
 inline I32x16 and_i(I32x16 a, I32x16 b) { FOREBAY_EACH(I32x16, a.v[i] & b.v[i]); }
 inline I32x16 or_i(I32x16 a, I32x16 b) { FOREBAY_EACH(I32x16, a.v[i] | b.v[i]); }
+inline I32x16 xor_i(I32x16 a, I32x16 b) { FOREBAY_EACH(I32x16, a.v[i] ^ b.v[i]); }
+// Upper and lower halves of the 64-bit products of unsigned lanes with m.
+inline void multiply(I32x16 a, std::uint32_t m, I32x16* high, I32x16* low) {
+  for (int i = 0; i < 16; ++i) {
+    const std::uint64_t product = std::uint64_t{static_cast<std::uint32_t>(a.v[i])} * m;
+    high->v[i] = static_cast<std::int32_t>(product >> 32);
+    low->v[i] = static_cast<std::int32_t>(product);
+  }
+}
 inline I32x16 max_i(I32x16 a, I32x16 b) { FOREBAY_EACH(I32x16, a.v[i] > b.v[i] ? a.v[i] : b.v[i]); }
 template <int N>
 inline I32x16 shift_left(I32x16 a) {
@@ -87,6 +96,7 @@ template <int N>
 inline I32x16 shift_right(I32x16 a) {
   FOREBAY_EACH(I32x16, a.v[i] >> N);
 }
+inline void store_i(std::uint32_t* p, I32x16 a) { std::memcpy(p, a.v, sizeof a.v); }
 inline F32x16 to_f32(I32x16 a) { FOREBAY_EACH(F32x16, static_cast<float>(a.v[i])); }
 inline std::int32_t reduce_add_i(I32x16 a) {
   std::int32_t sum = 0;

@@ -52,7 +52,7 @@ class Drive:
         self.owed: dict[str, dict[str, Request]] = {}  # request id -> who may go before it, and itself
         self.outputs: dict[str, list[int]] = {}
         self.seen: Counter[str] = Counter()
-        self.num_added = 0
+        self.num_added = self.interrupted = 0
 
     def add(self, prompt: list[int], n: int, max_tokens: int, priority: int, namespace: str) -> None:
         self.clock.advance(0.001)
@@ -126,6 +126,17 @@ class Drive:
             self._take(update)
         self.check()
 
+    def interrupted_step(self) -> None:
+        """The model wrote some KV, but nobody knows the results."""
+        scheduled = self.scheduler.schedule()
+        if scheduled is not None:
+            self._check_step(scheduled)
+            self.model.execute(scheduled)
+            self.scheduler.drop_step()
+            self.interrupted += 1
+            self.seen["interrupted"] += 1
+            self.check()
+
     def run_until_idle(self) -> None:
         while self.live:
             self.step()
@@ -184,7 +195,7 @@ class Drive:
             before = self.owed[request_id]
             before.update((r.request_id, r) for r in self.live.values() if _rank(r) <= _rank(waiting))
             lives = 1 + (max(r.num_preemptions for r in before.values()) if self.setup.priorities else 0)
-            assert steps <= lives * sum(r.max_total_tokens for r in before.values())
+            assert steps <= self.interrupted + lives * sum(r.max_total_tokens for r in before.values())
             self.admitted[request_id] = steps + 1
 
     def _take(self, update: Update) -> None:

@@ -58,6 +58,10 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.drive.step(abort_in_flight=not fault, fault=fault)
 
     @rule()
+    def interrupted_step(self) -> None:
+        self.drive.interrupted_step()
+
+    @rule()
     def reset_prefix_cache(self) -> None:
         self.drive.reset()
 
@@ -97,6 +101,8 @@ def test_a_long_run_keeps_every_promise(name: str) -> None:
             drive.abort()
         if rng.random() < 0.01:
             drive.reset()
+        if rng.random() < 0.01:
+            drive.interrupted_step()
     drive.run_until_idle()
     setup, seen = LONG_RUNS[name], drive.seen
     assert seen["finished"] > 150

@@ -363,6 +363,20 @@ def test_add_takes_all_children_or_none() -> None:
     assert (engine.scheduler.counts.waiting, engine.scheduler.get("b")) == (1, None)
 
 
+def test_an_interrupted_step_is_computed_again() -> None:
+    engine = Engine(chunk_size=8)
+    a = request(prompt=range(1, 11))
+    engine.scheduler.add([a])
+    engine.step()
+    first = engine.schedule()
+    engine.scheduler.drop_step()
+    again = engine.schedule()
+    assert again.step == first.step + 1
+    assert again.requests == first.requests
+    engine.update(again)
+    assert a.output_token_ids == [7]
+
+
 def test_calls_out_of_turn_are_errors() -> None:
     engine = Engine()
     engine.scheduler.add([request()])

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import re
+import socket
 import subprocess
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.support.server_process import ServerProcess
+from tests.support.server_process import ServerProcess, eventually
 
 PATHS = ("/v1/completions", "/v1/chat/completions", "/tokenize", "/detokenize")
 JSON_TYPE = {"content-type": "application/json"}
@@ -102,6 +105,9 @@ def test_prompts_that_cannot_fit(http: httpx.Client) -> None:
     long = {"model": "tiny-chat", "prompt": ["a", "word " * 1000]}
     error = error_of(http.post("/v1/completions", json=long), 400)
     assert (error["code"], error["param"]) == ("context_length_exceeded", "prompt[1]")
+    ids = {"model": "tiny-chat", "prompt": [1] * 512}
+    error = error_of(http.post("/v1/completions", json=ids), 400)
+    assert (error["code"], error["param"]) == ("context_length_exceeded", "prompt")
     chat = {"model": "tiny-chat", "messages": [{"role": "user", "content": "word " * 1000}], "stream": True}
     error = error_of(http.post("/v1/chat/completions", json=chat), 400)
     assert (error["code"], error["param"]) == ("context_length_exceeded", "messages")
@@ -121,12 +127,28 @@ def test_refusals_are_counted(http: httpx.Client, server: ServerProcess) -> None
     assert server.metric(name) == before + 1
 
 
-def test_a_full_queue_says_when_to_come_back(http: httpx.Client) -> None:
-    # 16 run, 32 may wait: 60 completions at once are too many
-    error_response = http.post("/v1/completions", json={"model": "tiny-chat", "prompt": ["a"] * 60, "max_tokens": 400})
-    error = error_of(error_response, 429)
-    assert (error["code"], error["type"]) == ("overloaded", "rate_limit_error")
-    assert int(error_response.headers["retry-after"]) >= 1
+def test_too_many_prompts_at_once_are_refused_together(http: httpx.Client, server: ServerProcess) -> None:
+    # 16 run, 32 may wait
+    response = http.post("/v1/completions", json={"model": "tiny-chat", "prompt": ["a"] * 60, "max_tokens": 400})
+    assert error_of(response, 429)["code"] == "overloaded"
+    assert eventually(lambda: server.metric('forebay_blocks{state="used"}') == 0)  # what ran was aborted
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_full_queue_says_when_to_come_back(server: ServerProcess, stream: bool) -> None:
+    body = {"model": "tiny-chat", "prompt": "a", "max_tokens": 400, "ignore_eos": True}
+    with contextlib.ExitStack() as stack:
+        for n, gauge in ((16, "forebay_requests_running"), (32, "forebay_requests_waiting")):
+            filler = stack.enter_context(socket.create_connection(server.address))
+            data = json.dumps(body | {"n": n}).encode()
+            head = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(data)}"
+            filler.sendall(head.encode() + b"\r\n\r\n" + data)
+            assert eventually(lambda gauge=gauge, n=n: server.metric(gauge) == n)  # type: ignore[misc]  # bound now
+        response = httpx.post(f"{server.url}/v1/completions", json=body | {"stream": stream})
+        error = error_of(response, 429)
+        assert (error["code"], error["type"]) == ("overloaded", "rate_limit_error")
+        assert int(response.headers["retry-after"]) >= 1
+    assert eventually(lambda: server.metric('forebay_blocks{state="used"}') == 0)
 
 
 def test_request_ids_are_echoed_if_sane(http: httpx.Client) -> None:

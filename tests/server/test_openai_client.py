@@ -195,9 +195,10 @@ def test_our_own_sampling_fields(client: openai.OpenAI) -> None:
 
 def test_neutral_values_change_nothing(client: openai.OpenAI) -> None:
     plain = client.chat.completions.create(model=MODEL, messages=HELLO, max_tokens=8, seed=2)
-    neutral = client.chat.completions.create(
-        model=MODEL, messages=HELLO, max_tokens=8, seed=2, n=1, frequency_penalty=0, presence_penalty=0.0,
-        logit_bias={}, user="someone", metadata={"a": "b"}, store=False, response_format={"type": "text"}, tool_choice="none",
-        parallel_tool_calls=True, service_tier="auto", modalities=["text"], prompt_cache_key="k", safety_identifier="s",
-    )  # fmt: skip
-    assert neutral.choices[0].message.content == plain.choices[0].message.content
+    neutral: dict[str, Any] = {
+        "n": 1, "frequency_penalty": 0, "presence_penalty": 0.0, "logit_bias": {}, "user": "someone", "store": False,
+        "metadata": {"a": "b"}, "response_format": {"type": "text"}, "tool_choice": "none", "parallel_tool_calls": True,
+        "service_tier": "auto", "modalities": ["text"], "prompt_cache_key": "k", "safety_identifier": "s",
+    }  # fmt: skip
+    same = client.chat.completions.create(model=MODEL, messages=HELLO, max_tokens=8, seed=2, **neutral)
+    assert same.choices[0].message.content == plain.choices[0].message.content

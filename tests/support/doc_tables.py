@@ -6,6 +6,7 @@ In a document a part stands between `<!-- table: NAME -->` and `<!-- end -->`.
 from __future__ import annotations
 
 import configparser
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from forebay.errors import ForebayError, SetupError
 from forebay.observe.metrics import METRICS
 from forebay.profile.schema import SECTIONS
 from forebay.profile.settings import settings_of, toml_value
+from forebay.server.openai.fields import CHAT_FIELDS, COMPLETION_FIELDS, Kind
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 _PART = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -55,6 +57,20 @@ def errors() -> Iterator[str]:
             yield _row(f"`{cls.code}`", str(cls.http_status), f"`{cls.error_type}`", cls.label)
 
 
+def openai_fields() -> Iterator[str]:
+    """Every field of the two generation endpoints: which of them has it, and what becomes of it."""
+    both = COMPLETION_FIELDS | CHAT_FIELDS
+    for kind in Kind:
+        neutral = ["passes"] if kind is Kind.REFUSED else []
+        yield from ["", f"**{kind.value.capitalize()}**", ""]
+        yield from _table("field", "completions", "chat", *neutral, "")
+        for name, f in both.items():
+            if f.kind is kind:
+                marks = ["yes" if name in table else "" for table in (COMPLETION_FIELDS, CHAT_FIELDS)]
+                passes = [" ".join(f"`{json.dumps(value)}`" for value in f.neutral)] if neutral else []
+                yield _row(f"`{name}`", *marks, *passes, f.why)
+
+
 def layers() -> Iterator[str]:
     """The packages of .importlinter, top to bottom; those in brackets there may not exist yet."""
     config = configparser.ConfigParser()
@@ -76,7 +92,7 @@ def error_classes() -> list[type[ForebayError]]:
     return found
 
 
-TABLES = {f.__name__: f for f in (profile_fields, environment, metrics, errors, layers)}
+TABLES = {f.__name__: f for f in (profile_fields, environment, metrics, errors, openai_fields, layers)}
 
 
 def up_to_date(document: str) -> str:

@@ -253,8 +253,12 @@ class Scheduler:
         return updates
 
     def drop_step(self) -> None:
-        """Forget the step in flight, which was interrupted and has no results: the next schedule() computes it again."""
-        self._in_flight = None
+        """Forget the step in flight, which was interrupted and has no results; the next one computes it again."""
+        in_flight, self._in_flight = self._in_flight or {}, None
+        for request in in_flight.values():
+            if request.status is RequestStatus.RUNNING:
+                request.draft_token_ids = []
+                self._blocks.truncate(request, max(request.num_computed_tokens, request.write_start))
 
     def _apply(
         self, request: Request, item: ScheduledRequest, result: SampledRequest | None, now: int, step: int

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 
 import msgspec
@@ -11,6 +12,7 @@ from starlette.responses import Response
 
 from forebay.errors import ForebayError, InternalError, OverloadedError
 
+logger = logging.getLogger(__name__)
 _HTTP_CODES = {404: "not_found", 405: "method_not_allowed", 408: "body_timeout", 415: "unsupported_media_type"}
 
 
@@ -36,6 +38,9 @@ def as_forebay_error(error: Exception) -> ForebayError:
 
 
 async def on_forebay_error(request: Request, error: Exception) -> Response:
+    """Also answers for unexpected errors; the gateway logs those."""
+    if isinstance(error, InternalError):
+        logger.error("%s %s: %s", request.method, request.url.path, error.message)
     return error_response(as_forebay_error(error))
 
 

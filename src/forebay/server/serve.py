@@ -28,6 +28,8 @@ ENGINE_DIED = 1  # exit code
 # How long a response that has ended may take to reach its client once the server is stopping.
 FLUSH_S = 2.0
 BACKLOG = 2048
+# Longer than clients keep idle connections, so that it is they who close them and no request meets a closed one.
+KEEP_ALIVE_S = 75
 
 
 def serve(profile: Profile, host: str = "127.0.0.1", port: int = 8000, settings: ServerSettings | None = None) -> int:
@@ -74,6 +76,7 @@ def _uvicorn_config(app: Gateway | None = None) -> uvicorn.Config:
         access_log=False,
         server_header=False,
         backlog=BACKLOG,
+        timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=int(FLUSH_S),
     )
 

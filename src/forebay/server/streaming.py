@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from forebay.errors import ForebayError
+from forebay.errors import ForebayError, InternalError
 from forebay.server.errors import as_forebay_error, error_body
 
 logger = logging.getLogger(__name__)
@@ -91,7 +91,7 @@ class EventStream(Response):
                 logger.warning("a client took no data for %g s; its stream is closed", self._write_timeout_s)
                 raise
             except Exception as error:
-                if not isinstance(error, ForebayError):
+                if isinstance(error, InternalError) or not isinstance(error, ForebayError):
                     logger.exception("a stream failed")
                 last = b"data: " + error_body(as_forebay_error(error)) + b"\n\n"
         await send({"type": "http.response.body", "body": last, "more_body": False})

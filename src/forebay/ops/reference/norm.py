@@ -11,5 +11,5 @@ def rms_norm(x: F32Array, weight: F32Array, eps: float) -> F32Array:
     """x / sqrt(mean(x^2) + eps) * weight, over groups of len(weight) along the row."""
     groups = x.reshape(len(x), x.shape[1] // len(weight), len(weight))
     mean_square = np.mean(groups * groups, axis=-1, keepdims=True, dtype=np.float32)
-    y: F32Array = groups / np.sqrt(mean_square + np.float32(eps)) * weight
-    return y.reshape(x.shape)
+    y = groups / np.sqrt(mean_square + np.float32(eps)) * weight
+    return y.astype(np.float32).reshape(x.shape)

@@ -1,1 +1,1 @@
-"""The OpenAI-compatible endpoints: completions, chat completions, models, tokenize and detokenize."""
+"""OpenAI's endpoints: the field table, parsing, completions, chat completions, models, tokenize."""

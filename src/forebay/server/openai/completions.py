@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from forebay.core.outputs import CompletionChunk
 from forebay.core.sampling_params import SamplingParams
+from forebay.errors import ContextLengthError
 from forebay.server.body import off_loop, read_json_body
 from forebay.server.generation import Generation, Usage, now_ns, prepare, run
 from forebay.server.openai.answer import counting_refusals, gather, respond, response_head
@@ -49,10 +50,18 @@ def _read(state: ServerState, raw: bytes) -> _Read:
     prompts = parse_prompts(body.prompt, body.n)
     for i, prompt in enumerate(prompts):
         if not isinstance(prompt, str):
-            check_token_ids(
-                prompt, state.engine.tokenizer.vocab_size, "prompt" if len(prompts) == 1 else f"prompt[{i}]"
-            )
+            _check_ids(state, prompt, "prompt" if len(prompts) == 1 else f"prompt[{i}]")
     return _Read(prompts, completion_sampling(body), body.stream, include_usage(body))
+
+
+def _check_ids(state: ServerState, ids: list[int], path: str) -> None:
+    limit = state.engine.info.max_model_len
+    if len(ids) >= limit:  # before anything looks at each of a million ids
+        raise ContextLengthError(
+            f"{path} has {len(ids)} tokens and the context length is {limit}: shorten it to {limit - 1} or fewer",
+            param=path,
+        )
+    check_token_ids(ids, state.engine.tokenizer.vocab_size, path)
 
 
 class _Answer:

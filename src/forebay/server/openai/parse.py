@@ -91,8 +91,7 @@ def parse_prompts(prompt: str | list[str | int | list[int]], n: int) -> list[str
                 f"prompt[{i}] is {shorten(item)}, unlike prompt[0]; give only strings, token ids or lists of token ids",
                 param=f"prompt[{i}]",
             )
-    # the loop has proved the element type
-    return [prompt] if kind is int else prompt  # type: ignore[list-item, return-value]
+    return [prompt] if kind is int else prompt  # type: ignore[list-item, return-value]  # the loop proved the type
 
 
 def check_token_ids(ids: list[int], vocab_size: int, path: str) -> list[int]:

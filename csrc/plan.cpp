@@ -96,25 +96,45 @@ void Plan::place_buffers() {
   }
 }
 
-// An op needs a barrier when, since the last one, something wrote what it reads or writes, or read what it writes.
+// How `op` spreads a value over threads: ops with the same layout touch the same bytes from the same thread. 0 = no
+// such promise.
+std::size_t Plan::row_layout(const Op& op, Value value) const {
+  const ValueInfo& v = values_[size(value)];
+  const bool is_float =
+      v.row_bytes == size(v.width) * sizeof(float);  // the int8 form keeps its parts in separate arrays
+  return op.by_rows && is_float ? 2 * v.row_bytes + v.per_logit_row : 0;
+}
+
+// An op needs a barrier when, since the last one, another thread may have written what it reads or writes, or read what
+// it writes.
 void Plan::place_barriers() {
-  std::vector<char> read(buffer_bytes_.size() + 1), written(buffer_bytes_.size() + 1);  // last: the KV cache
-  for (std::size_t i = 0; i < ops_.size(); ++i) {
-    Op& op = ops_[i];
-    std::vector<std::size_t> reads, writes;
-    for (const Value value : op.reads) reads.push_back(size(values_[size(value)].buffer));
-    if (op.output >= 0) writes.push_back(size(values_[size(op.output)].buffer));
-    if (op.reads_cache) reads.push_back(buffer_bytes_.size());
-    if (op.writes_cache) writes.push_back(buffer_bytes_.size());
-    op.barrier = i > 0 && op.segment != ops_[i - 1].segment;
-    for (const std::size_t r : reads) op.barrier |= written[r] != 0;
-    for (const std::size_t w : writes) op.barrier |= written[w] != 0 || read[w] != 0;
+  struct Uses {
+    bool any = false;
+    std::size_t layout = 0;
+    bool conflict(std::size_t other) const { return any && (layout == 0 || layout != other); }
+    void add(std::size_t other) { *this = {true, any && layout != other ? 0 : other}; }
+  };
+  struct Touch {
+    std::size_t buffer, layout;
+  };
+  const std::size_t cache = buffer_bytes_.size();
+  std::vector<Uses> read(cache + 1), written(cache + 1);
+  for (Op& op : ops_) {
+    std::vector<Touch> reads, writes;
+    for (const Value v : op.reads) reads.push_back({size(values_[size(v)].buffer), row_layout(op, v)});
+    if (op.output >= 0) writes.push_back({size(values_[size(op.output)].buffer), row_layout(op, op.output)});
+    if (op.reads_cache) reads.push_back({cache, 0});
+    if (op.writes_cache) writes.push_back({cache, 0});
+    op.barrier = false;
+    for (const Touch& t : reads) op.barrier |= written[t.buffer].conflict(t.layout);
+    for (const Touch& t : writes)
+      op.barrier |= written[t.buffer].conflict(t.layout) || read[t.buffer].conflict(t.layout);
     if (op.barrier) {
-      std::fill(read.begin(), read.end(), 0);
-      std::fill(written.begin(), written.end(), 0);
+      read.assign(cache + 1, {});
+      written.assign(cache + 1, {});
     }
-    for (const std::size_t r : reads) read[r] = 1;
-    for (const std::size_t w : writes) written[w] = 1;
+    for (const Touch& t : reads) read[t.buffer].add(t.layout);
+    for (const Touch& t : writes) written[t.buffer].add(t.layout);
   }
 }
 
@@ -138,11 +158,16 @@ void Plan::execute(const Step& step, const std::function<void(int)>& after, Trac
       sums.push_back(checksum(data<std::uint8_t>(value) + size(row) * info.row_bytes, info.row_bytes));
     trace->emplace_back(segments_[op.segment].name + "/" + op.name, std::move(sums));
   };
+  const auto complete = [&](std::size_t& first, std::size_t end) {  // segments whose last op every thread has done
+    for (; first < end; ++first) ++segments_[first].done;
+  };
   pool_.run([&](int thread) {
-    for (std::size_t i = 0; i < ops_.size(); ++i) {
-      const Op& op = ops_[i];
-      if (op.barrier) pool_.barrier();
-      if (thread == 0 && i > 0 && op.segment != ops_[i - 1].segment) ++segments_[ops_[i - 1].segment].done;
+    std::size_t running = 0;
+    for (const Op& op : ops_) {
+      if (op.barrier) {
+        pool_.barrier();
+        if (thread == 0) complete(running, op.segment);
+      }
       op.work(step, thread);
       if (!trace || op.output < 0 || op.name == "quantize") continue;
       pool_.barrier();
@@ -150,7 +175,7 @@ void Plan::execute(const Step& step, const std::function<void(int)>& after, Trac
       pool_.barrier();
     }
     pool_.barrier();
-    if (thread == 0 && !ops_.empty()) ++segments_[ops_.back().segment].done;
+    if (thread == 0) complete(running, segments_.size());
     if (after) after(thread);
   });
   if (trace) {

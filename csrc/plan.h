@@ -73,6 +73,8 @@ class Plan {
     std::size_t segment;
     std::vector<Value> reads;
     Value output;
+    bool by_rows;  // every thread handles the same share of rows, and row r of the output needs only row r of what it
+                   // reads
     bool reads_cache, writes_cache;
     bool barrier;
     Work work;
@@ -89,7 +91,7 @@ class Plan {
 
   // Recording (plan_record.cpp).
   Value new_value(bool per_logit_row, int width, std::size_t row_bytes);
-  Value record(const char* name, std::vector<Value> reads, Value output, Work work);
+  Value record(const char* name, std::vector<Value> reads, Value output, bool by_rows, Work work);
   Value elementwise(const char* name, std::vector<Value> inputs,
                     std::function<void(std::size_t, std::size_t, float*)> map);
   Value quantized(Value x);
@@ -100,6 +102,7 @@ class Plan {
   // Placement and running (plan.cpp).
   void place_buffers();
   void place_barriers();
+  std::size_t row_layout(const Op& op, Value value) const;
   int take_buffer(std::vector<char>& busy, std::size_t bytes);
   std::size_t bytes_of(const ValueInfo& value) const;
   int row_count(const ValueInfo& value, const Step& step) const;

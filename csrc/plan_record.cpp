@@ -27,10 +27,10 @@ Plan::Value Plan::new_value(bool per_logit_row, int width, std::size_t row_bytes
   return static_cast<Value>(values_.size()) - 1;
 }
 
-Plan::Value Plan::record(const char* name, std::vector<Value> reads, Value output, Work work) {
+Plan::Value Plan::record(const char* name, std::vector<Value> reads, Value output, bool by_rows, Work work) {
   if (!buffers_.empty()) fail(std::string(name) + ": the plan is finished");
   if (segments_.empty()) segment("forward");
-  ops_.push_back({name, segments_.size() - 1, std::move(reads), output, false, false, true, std::move(work)});
+  ops_.push_back({name, segments_.size() - 1, std::move(reads), output, by_rows, false, false, true, std::move(work)});
   return output;
 }
 
@@ -42,7 +42,7 @@ void Plan::segment(const std::string& name) {
 Plan::Value Plan::embed(const StoredWeight& weight) {
   vocab_ = std::min(vocab_, weight.rows);
   const Value out = new_value(false, weight.columns, size(weight.columns) * sizeof(float));
-  return record("embed", {}, out, [this, out, weight](const Step& step, int thread) {
+  return record("embed", {}, out, true, [this, out, weight](const Step& step, int thread) {
     const Part part = part_of(step.tokens, thread, pool_.size());
     for (int row = part.begin; row < part.end; ++row) {
       const std::uint8_t* stored = weight.data + size(step.token[row]) * weight.format.row_bytes(weight.columns);
@@ -66,7 +66,7 @@ Plan::Value Plan::quantized(Value x) {
   const ValueInfo v = info(x);
   const Value out = new_value(v.per_logit_row, v.width, size(v.width) + size(v.width) / 8 + size(v.width) / 4);
   quantized_[x] = out;
-  return record("quantize", {x}, out, [this, x, out](const Step& step, int thread) {
+  return record("quantize", {x}, out, true, [this, x, out](const Step& step, int thread) {
     const Part part = part_of(row_count(values_[size(x)], step), thread, pool_.size());
     kernels_.quantize(data(x), part.begin, part.end, quantized_rows(out));
   });
@@ -84,7 +84,7 @@ Plan::Value Plan::linear(Value x, const StoredWeight& weight, const float* bias)
   const bool is_quantized = weight.format.quantized();
   const Value input = is_quantized ? quantized(x) : x;
   const Value out = new_value(in.per_logit_row, weight.rows, size(weight.rows) * sizeof(float));
-  return record("linear", {input}, out, [this, input, out, w, b, is_quantized](const Step& step, int thread) {
+  return record("linear", {input}, out, false, [this, input, out, w, b, is_quantized](const Step& step, int thread) {
     const Part part = part_of((w->rows + kLanes - 1) / kLanes, thread, pool_.size());
     const int rows = row_count(values_[size(out)], step);
     if (is_quantized)
@@ -100,11 +100,12 @@ Plan::Value Plan::rms_norm(Value x, const float* weight, int width, float eps) {
     fail("rms_norm: width " + text(in.width) + " is not a multiple of " + text(width) + " weights");
   const float* w = vectors_.emplace_back(weight, weight + width).data();
   const Value out = new_value(in.per_logit_row, in.width, in.row_bytes);
-  return record("rms_norm", {x}, out, [this, x, out, w, width, eps](const Step& step, int thread) {
+  return record("rms_norm", {x}, out, true, [this, x, out, w, width, eps](const Step& step, int thread) {
     const ValueInfo& v = values_[size(out)];
-    const Part part = part_of(row_count(v, step) * (v.width / width), thread, pool_.size());
-    const std::size_t first = size(part.begin) * size(width);
-    kernels_.rms_norm(data(x) + first, w, data(out) + first, size(part.end - part.begin), width, eps);
+    const Part part = part_of(row_count(v, step), thread, pool_.size());
+    const std::size_t first = size(part.begin) * size(v.width),
+                      groups = size(part.end - part.begin) * size(v.width / width);
+    kernels_.rms_norm(data(x) + first, w, data(out) + first, groups, width, eps);
   });
 }
 
@@ -117,7 +118,7 @@ Plan::Value Plan::rope(Value x, int head_dim, const float* cos, const float* sin
   if (positions < limits_.max_model_len)
     fail("rope: the table has " + text(positions) + " positions, the plan needs " + text(limits_.max_model_len));
   const Value out = new_value(false, in.width, in.row_bytes);
-  return record("rope", {x}, out, [=](const Step& step, int thread) {
+  return record("rope", {x}, out, true, [=](const Step& step, int thread) {
     const std::size_t width = size(values_[size(out)].width), half = size(rotary_dim / 2);
     const Part part = part_of(step.tokens, thread, pool_.size());
     for (std::size_t row = size(part.begin); row < size(part.end); ++row) {
@@ -147,7 +148,7 @@ void Plan::kv_write(int layer, Value k, Value v) {
   const int width = cache.group->kv_heads * cache.group->head_dim;
   if (info(k).width != width || info(v).width != width || info(k).per_logit_row || info(v).per_logit_row)
     fail("kv_write: k and v must be step rows of width " + text(width));
-  record("kv_write", {k, v}, -1, [this, k, v, cache, width](const Step& step, int thread) {
+  record("kv_write", {k, v}, -1, true, [this, k, v, cache, width](const Step& step, int thread) {
     const Part part = part_of(step.tokens, thread, pool_.size());
     for (int row = part.begin; row < part.end; ++row) {
       const int slot = step.slots[cache.number][row];
@@ -175,7 +176,7 @@ Plan::Value Plan::attention(Value q, int layer, float scale) {
   const int heads = in.width / group.head_dim;
   scratch_floats_ = std::max(scratch_floats_, attention_scratch(group.head_dim, heads / group.kv_heads));
   const Value out = new_value(false, in.width, in.row_bytes);
-  record("attention", {q}, out, [this, q, out, cache, heads, scale](const Step& step, int thread) {
+  record("attention", {q}, out, false, [this, q, out, cache, heads, scale](const Step& step, int thread) {
     const KVGroup& g = *cache.group;
     const AttentionArgs args{data(q),    data(out),  cache.k,     cache.v,  g.is_f16, heads,
                              g.kv_heads, g.head_dim, block_size_, g.window, scale};
@@ -193,7 +194,7 @@ Plan::Value Plan::attention(Value q, int layer, float scale) {
   return out;
 }
 
-// `map(first, count, out)` over the flat values, split over threads at multiples of 16.
+// `map(first, count, out)` over the flat values of each thread's rows.
 Plan::Value Plan::elementwise(const char* name, std::vector<Value> inputs,
                               std::function<void(std::size_t, std::size_t, float*)> map) {
   const ValueInfo in = info(inputs[0]);
@@ -201,11 +202,11 @@ Plan::Value Plan::elementwise(const char* name, std::vector<Value> inputs,
     if (info(other).width != in.width || info(other).per_logit_row != in.per_logit_row)
       fail(std::string(name) + ": shapes differ: width " + text(in.width) + " and " + text(info(other).width));
   const Value out = new_value(in.per_logit_row, in.width, in.row_bytes);
-  return record(name, std::move(inputs), out, [this, out, map](const Step& step, int thread) {
-    const std::size_t count = size(row_count(values_[size(out)], step)) * size(values_[size(out)].width);
-    const Part part = part_of(static_cast<int>((count + 15) / 16), thread, pool_.size());
-    const std::size_t first = std::min(count, size(part.begin) * 16), last = std::min(count, size(part.end) * 16);
-    map(first, last - first, data(out) + first);
+  return record(name, std::move(inputs), out, true, [this, out, map](const Step& step, int thread) {
+    const ValueInfo& v = values_[size(out)];
+    const Part part = part_of(row_count(v, step), thread, pool_.size());
+    const std::size_t first = size(part.begin) * size(v.width);
+    map(first, size(part.end - part.begin) * size(v.width), data(out) + first);
   });
 }
 
@@ -240,7 +241,7 @@ Plan::Value Plan::rows(Value x) {
   const ValueInfo in = info(x);
   if (in.per_logit_row) fail("rows: x is already the step's logit rows");
   const Value out = new_value(true, in.width, in.row_bytes);
-  return record("rows", {x}, out, [this, x, out](const Step& step, int thread) {
+  return record("rows", {x}, out, false, [this, x, out](const Step& step, int thread) {
     const Part part = part_of(step.logit_rows, thread, pool_.size());
     const std::size_t width = size(values_[size(out)].width);
     for (std::size_t row = size(part.begin); row < size(part.end); ++row)

@@ -17,7 +17,10 @@ from tests.support.server_process import ServerProcess, running_server
 
 pytestmark = pytest.mark.skipif("native" not in available_backends(), reason="the native extension is not built")
 READY_S = 3.0
-QUESTION: Any = [{"role": "user", "content": "What is the capital of France?"}]
+QUESTION: Any = [
+    {"role": "system", "content": "You are a helpful assistant."},
+    {"role": "user", "content": "What is the capital of France?"},
+]
 
 
 @pytest.fixture(scope="module")

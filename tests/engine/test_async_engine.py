@@ -7,12 +7,14 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from contextlib import aclosing
 from typing import Any, Literal
 
 import pytest
 
 from forebay import LLM, AsyncLLM, SamplingParams
+from forebay.core.messages import EngineOutputs
 from forebay.core.outputs import CompletionChunk
 from forebay.engine.async_engine import AsyncEngine
 from forebay.errors import (
@@ -220,6 +222,23 @@ def test_death_ends_every_open_request_at_once(kind: Literal["kill", "lose"]) ->
         assert process_of(engine).returncode == (-signal.SIGKILL if kind == "kill" else 1)
 
     asyncio.run(die())
+
+
+def test_a_fault_while_reading_is_a_death_too() -> None:
+    """Whatever goes wrong on this side of the wire, nobody waits for ever."""
+
+    def broken(message: EngineOutputs) -> None:
+        time.sleep(0.3)  # so that more messages are on their way when the reader ends
+        raise RuntimeError("cannot take this")
+
+    async def run() -> None:
+        engine = await AsyncEngine.start(stories_profile())
+        engine._client.attach(broken, engine._on_death)
+        assert isinstance(await asyncio.wait_for(outcome(engine, PROMPTS[0], ENDLESS), 30), EngineDeadError)
+        assert engine.dead.is_set()
+        await engine.close()
+
+    asyncio.run(run())
 
 
 def test_a_failed_step_is_not_a_death() -> None:

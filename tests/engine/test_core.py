@@ -121,7 +121,8 @@ def test_refusals_are_outputs(make_core: MakeCore) -> None:
     (twice,) = core.add(add("a", [1, 2]))
     assert (twice.error_code, twice.events) == ("invalid_value", ())  # and the events of the running one stay its own
     (long,) = core.add(add("c", list(range(1, 30)), max_tokens=20))
-    assert long.error_code == "context_length_exceeded"
+    assert (long.error_code, long.error_param) == ("context_length_exceeded", "max_tokens")
+    assert {(o.error_code, o.error_param) for o in core.add(add("d", [1, 2], n=3))} == {("invalid_value", "n")}
     assert len(tokens(run(core), "a", 1)) == 6
     assert_empty(core)
 

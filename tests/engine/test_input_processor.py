@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from forebay.core.clock import ManualClock
@@ -9,7 +10,7 @@ from forebay.engine.frontend import TextModel
 from forebay.engine.input_processor import InputProcessor, Prompt
 from forebay.errors import ContextLengthError, InvalidValueError
 
-INFO = EngineInfo(model_name="m", max_model_len=32, num_blocks=8, block_size=4, profile_digest="d",
+INFO = EngineInfo(model_name="m", max_model_len=32, num_blocks=8, block_size=4, vocab_size=512, profile_digest="d",
                   answer_class="class", default_max_tokens=10)  # fmt: skip
 
 
@@ -30,12 +31,29 @@ def test_text_and_ids_become_the_same_request(inputs: InputProcessor) -> None:
 
 @pytest.mark.parametrize(
     ("prompt", "says"),
-    [([1, 512], "from 0 to 511, got 512"), ([-1], "got -1"), ([1, True], "got True"), ([], "prompt is empty")],
+    [
+        ([1, 512], "from 0 to 511, got 512"),
+        ([-1], "got -1"),
+        ([1, True], "got True"),
+        ([], "prompt is empty"),
+        (b"abc", "text or a list of token ids, got b'abc'"),
+        (None, "got None"),
+        (5.0, "got 5.0"),
+    ],
 )
 def test_wrong_prompts(inputs: InputProcessor, prompt: Prompt, says: str) -> None:
     with pytest.raises(InvalidValueError, match=says) as caught:
         inputs.tokenize(prompt)
     assert caught.value.param == "prompt"
+
+
+def test_a_token_the_model_has_no_row_for_is_refused(text_model: TextModel) -> None:
+    """Tokenizers know tokens that the model was never resized for; in a step they would fail all its requests."""
+    info = msgspec.structs.replace(INFO, vocab_size=300)
+    inputs = InputProcessor(text_model.tokenizer, info, text_model.digest, ManualClock(7))
+    for prompt in ([1, 300], "Once upon a time"):
+        with pytest.raises(InvalidValueError, match="from 0 to 299, got "):
+            inputs.tokenize(prompt)
 
 
 @pytest.mark.parametrize(("num_prompt", "asked", "given"), [(4, None, 10), (25, None, 7), (31, None, 1), (4, 28, 28)])
@@ -72,8 +90,7 @@ def test_seed_and_id_are_drawn_when_absent(inputs: InputProcessor) -> None:
 
 def test_namespace_tells_apart_all_that_changes_hidden_states_or_trust(text_model: TextModel) -> None:
     def namespace(tenant: str = "", answer_class: str = "class", digest: str = "x") -> str:
-        info = EngineInfo(model_name="m", max_model_len=32, num_blocks=8, block_size=4, profile_digest="d",
-                          answer_class=answer_class, default_max_tokens=10)  # fmt: skip
+        info = msgspec.structs.replace(INFO, answer_class=answer_class)
         inputs = InputProcessor(text_model.tokenizer, info, digest, ManualClock())
         return inputs.request([1], SamplingParams(), tenant=tenant).namespace
 

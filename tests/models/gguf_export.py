@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import gguf
 import numpy as np
@@ -14,8 +16,15 @@ def _neighbour_pairs(weight: np.ndarray, heads: int) -> np.ndarray:
     return weight.reshape(heads, 2, -1, *weight.shape[1:]).swapaxes(1, 2).reshape(weight.shape)
 
 
-def export_gguf(model: hf.PreTrainedModel, architecture: str, path: Path, dtype: str = "f32") -> None:
-    """dtype: "f32", or a quantized type name of the package for the matrices whose rows divide into its blocks."""
+def export_gguf(
+    model: hf.PreTrainedModel,
+    architecture: str,
+    path: Path,
+    dtype: str = "f32",
+    extra: Mapping[str, np.ndarray] = MappingProxyType({}),
+) -> None:
+    """dtype: "f32", or a quantized type name of the package for the matrices whose rows divide into its blocks.
+    extra: further tensors by their GGUF names."""
     config = model.config
     writer = gguf.GGUFWriter(path, architecture)
     writer.add_context_length(config.max_position_embeddings)
@@ -35,6 +44,8 @@ def export_gguf(model: hf.PreTrainedModel, architecture: str, path: Path, dtype:
     writer.add_rope_freq_base(whole["rope_theta"])
     writer.add_rope_dimension_count(int(head_dim * whole.get("partial_rotary_factor", 1.0)))
     _add_tensors(writer, model, architecture, dtype)
+    for name, tensor in extra.items():
+        writer.add_tensor(name, tensor)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

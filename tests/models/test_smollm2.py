@@ -23,7 +23,7 @@ from tests.support.driver import PlanDriver
 from tests.support.shared import shared_path
 
 TOKENS = 512
-# measured 2e-3 and 98 %: docs/performance.md has the figures; the bounds leave room for another text
+# docs/performance.md has the measured figures; the bounds leave room for another text
 MAX_MEAN_KL = 0.01
 MIN_AGREEMENT = 0.95
 

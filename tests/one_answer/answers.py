@@ -64,6 +64,7 @@ class Seen:
     largest_chunk: int  # tokens of the largest step
     preemptions: int
     cached_tokens: int
+    aborted: int  # completions
 
 
 def seen(llm: LLM, results: Sequence[GenerateResult]) -> Seen:
@@ -75,6 +76,7 @@ def seen(llm: LLM, results: Sequence[GenerateResult]) -> Seen:
         ),
         preemptions=sum(len(record.preempted) for record in records),
         cached_tokens=sum(c.num_cached_tokens for r in results for c in r.completions),
+        aborted=int(llm.metrics.value("forebay_requests_finished", "abort")),
     )
 
 

@@ -7,13 +7,17 @@ A new feature adds a row.
 from __future__ import annotations
 
 import itertools
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import pytest
 
 from forebay import LLM, SamplingParams
+from forebay.core.outputs import Completion, CompletionChunk, GenerateResult
+from forebay.engine.output_processor import merged
 from tests.one_answer.answers import Answer, Seen, answers, first_difference, seen
 from tests.support.shared import shared_path
 
@@ -50,7 +54,7 @@ FEATURES: dict[str, Feature] = {
         settings={"kv.num_blocks": 17, "scheduler.overcommit": 12.0}, happened=lambda s, got: s.preemptions > 0
     ),
     "chunking": Feature(settings={"scheduler.chunk_size": 5}, happened=lambda s, got: s.largest_chunk <= 5),
-    "abort of a neighbour": Feature(neighbours=True),
+    "abort of a neighbour": Feature(neighbours=True, happened=lambda s, got: s.aborted > 0 and s.largest_step >= 4),
 }
 
 
@@ -58,16 +62,35 @@ def run(settings: dict[str, Any], sampling: SamplingParams, *, rounds: int = 1, 
         alone: bool = False) -> tuple[list[list[Answer]], Seen]:  # fmt: skip
     with LLM(shared_path("models/stories260K/hf"), **settings) as llm:
         for _ in range(rounds):
-            others = [
-                llm.stream(prompt, SamplingParams(temperature=0, max_tokens=90)) for prompt in STORIES[:3] if neighbours
-            ]
-            for other in others:
-                next(other)  # it is running now
-            results = [llm.generate(p, sampling)[0] for p in STORIES] if alone else llm.generate(STORIES, sampling)
-            for other in others:
-                other.close()
+            if neighbours:
+                results = beside_neighbours(llm, sampling)
+            else:
+                results = [llm.generate(p, sampling)[0] for p in STORIES] if alone else llm.generate(STORIES, sampling)
         assert llm.stats()["blocks"]["used"] == 0
         return answers(results), seen(llm, results)
+
+
+def beside_neighbours(llm: LLM, sampling: SamplingParams) -> list[GenerateResult]:
+    """All stories at once; the neighbours in their batch are aborted one by one, while every story is half way."""
+    others = [llm.stream(prompt, SamplingParams(temperature=0, max_tokens=90)) for prompt in STORIES[:3]]
+    for other in others:
+        next(other)  # it is running now
+    streams = [llm.stream(prompt, sampling) for prompt in STORIES]
+    begun = []
+    for stream, other in itertools.zip_longest(streams, others):
+        begun.append(next(stream))
+        if other is not None:
+            other.close()
+    return [whole([first, *stream]) for first, stream in zip(begun, streams, strict=True)]
+
+
+def whole(chunks: list[CompletionChunk]) -> GenerateResult:
+    """What `generate` would have returned for the chunks of a stream."""
+    children: dict[int, list[CompletionChunk]] = defaultdict(list)
+    for chunk in chunks:
+        children[chunk.index].append(chunk)
+    fields = [msgspec.structs.asdict(merged(children[index])) for index in sorted(children)]
+    return GenerateResult(request_id="", prompt_token_ids=[], completions=[Completion(**f) for f in fields], seed=0)
 
 
 def pairs() -> Sequence[tuple[str, str]]:

@@ -12,6 +12,7 @@ import pytest
 
 from forebay import LLM
 from forebay.core.outputs import GenerateResult
+from forebay.ops.native import supported_isas
 from tests.one_answer.answers import Answer, Seen, answers, first_difference, sampled, seen
 from tests.support.prompts import mixed_prompts
 
@@ -61,6 +62,9 @@ def alone(smollm2_path: Path) -> list[list[Answer]]:
 
 @pytest.mark.parametrize("case", CASES)
 def test_equal_to_alone(case: str, smollm2_path: Path, alone: list[list[Answer]]) -> None:
+    isa = CASES[case].get("backend.isa", "generic")
+    if isa not in supported_isas():
+        pytest.skip(f"this processor has no {isa}")
     got, what = run(smollm2_path, CASES[case])
     assert not first_difference(alone, got)
     assert what.largest_step >= 20

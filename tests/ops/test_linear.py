@@ -56,6 +56,17 @@ def test_every_variant_has_the_bits_of_generic(name: str, rows: int, outputs: in
         assert (bits(apply(backend, product(weight, bias), x)) == wanted).all(), backend.choices()
 
 
+@pytest.mark.parametrize("name", ["f32", "f16", "bf16"])
+@pytest.mark.parametrize("columns", [1, 37])
+def test_float_formats_take_any_number_of_columns(name: str, columns: int) -> None:
+    rng = np.random.default_rng(columns)
+    weight, x = random_tensor(rng, name, 19, columns), rng.standard_normal((11, columns)).astype(np.float32)
+    wanted = bits(apply(GENERIC, product(weight), x))
+    assert (np.abs(wanted.view(np.float32) - apply(REFERENCE, product(weight), x)) <= bound(x, weight)).all()
+    for backend in variants():
+        assert (bits(apply(backend, product(weight), x)) == wanted).all(), backend.choices()
+
+
 @pytest.mark.parametrize("name", ["f32", "f16", "q4_1", "q8_0", "q6_k"])
 def test_a_row_does_not_see_its_neighbours(name: str) -> None:
     rng = np.random.default_rng(7)

@@ -50,6 +50,15 @@ def test_greedy_takes_the_lowest_of_the_best(isa: str, vocab: int) -> None:
 
 
 @EVERY_ISA
+@pytest.mark.parametrize("temperature", [1e-45, 1e-40, 1e-38, 1e-31])
+def test_a_temperature_too_small_to_divide_by_is_greedy(isa: str, temperature: float) -> None:
+    logits = random_logits(40, 64)
+    batch = sample_batch(40, temperature=temperature, output_position=np.arange(40))
+    assert (sample(logits, batch, isa).token == logits.argmax(axis=1)).all()
+    assert (reference.sample(logits, batch).token == logits.argmax(axis=1)).all()
+
+
+@EVERY_ISA
 @pytest.mark.parametrize("k", [1, 2, 5, 37])
 def test_top_k_keeps_exactly_k_by_logit_then_id(isa: str, k: int) -> None:
     logits = random_logits(1, 100, seed=k, decimals=0)

@@ -73,6 +73,8 @@ def test_a_profile_is_frozen() -> None:
         ('[backend]\nthreads = "all"', "backend.threads", 'an integer from 1 to 1024 or "auto"'),
         ("[scheduler]\novercommit = 0.5", "scheduler.overcommit", "a number from 1 to 100, got 0.5"),
         ('[model]\nsource = " "', "model.source", "text, got"),
+        ("[backend]\nthreads = " + "9" * 400, "backend.threads", 'an integer from 1 to 1024 or "auto", got 999'),
+        ("[kv]\nmemory_gib = " + "9" * 400, "kv.memory_gib", 'a number from 0.001 to 65536 or "auto", got 999'),
     ],
 )
 def test_a_wrong_file_says_what_and_what_to_do(tmp_path: Path, text: str, param: str, says: str) -> None:
@@ -91,6 +93,9 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "latin.toml").write_bytes(b'[model]\nsource = "\xff"')
     with pytest.raises(ProfileError, match="is not TOML"):
         load_profile(tmp_path / "latin.toml")
+    for text in ("kv.block_size = " + "9" * 5000, "kv = " + "[" * 5000):
+        with pytest.raises(ProfileError, match="is not TOML"):
+            load_profile(written(tmp_path, text))
 
 
 def test_a_section_built_in_python_is_checked_too() -> None:
@@ -110,6 +115,7 @@ def test_a_section_built_in_python_is_checked_too() -> None:
         ('kv.dtype="f32"', ("kv.dtype", "f32")),
         ("model.source=hf:org/name@main", ("model.source", "hf:org/name@main")),
         ("source=./a=b.gguf", ("model.source", "./a=b.gguf")),
+        ("source=" + "9" * 5000, ("model.source", "9" * 5000)),
     ],
 )
 def test_assignments(text: str, expected: tuple[str, Any]) -> None:
@@ -133,3 +139,8 @@ def test_every_setting_says_what_it_is() -> None:
         assert described.meaning.endswith("."), name
         assert described.accepts(described.default), name
         assert described.auto == (described.default == "auto"), name
+
+
+def test_a_number_too_long_to_print_is_an_ordinary_error() -> None:
+    with pytest.raises(ProfileError, match="an integer from 1 to 2147483647"):
+        load_profile(None, dict([parse_assignment("kv.num_blocks=0x" + "f" * 5000)]))

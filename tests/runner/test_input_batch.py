@@ -46,3 +46,11 @@ def test_each_draft_is_sampled_for_its_own_output_position() -> None:
     batch = build_step_batch([request], KV)
     assert batch.logit_rows.tolist() == [0, 1, 2]
     assert batch.sample.output_position.tolist() == [2, 3, 4]
+
+
+def test_no_allowed_top_p_is_rounded_to_none() -> None:
+    """1e-320 is above 0 in float64 and 0 in float32; such a row would fail the step, and its neighbours with it."""
+    requests = [share(str(p), [5], 0, ([0], [0]), sampling=SamplingParams(top_p=p)) for p in (5e-324, 0.25, 1.0)]
+    top_p = build_step_batch(requests, KV).sample.top_p
+    assert (top_p > 0).all()
+    assert top_p[1:].tolist() == [0.25, 1.0]

@@ -210,3 +210,14 @@ def test_the_ready_line_says_where_and_what(server: ServerProcess) -> None:
     digest = httpx.get(f"{server.url}/version").json()["profile"]
     assert "tiny-chat" in server.ready_line
     assert digest[:12] in server.ready_line
+
+
+def test_the_log_names_the_profile_and_why_each_setting_has_its_value(
+    flags: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FOREBAY_LOG_LEVEL", "debug")
+    with running_server([*flags, "--set", "kv.block_size=8"], tmp_path / "log") as server:
+        digest = httpx.get(f"{server.url}/version").json()["profile"]
+        log = server.log.read_text()
+    assert f"profile {digest}, answer class reference/" in log
+    assert "kv.block_size = 8 (given by the profile)" in log

@@ -1,7 +1,8 @@
 """Many streams on a real server for a while, a third of which hang up half way; see benchmarks/soak.py.
 
-Every stream asks one of a fixed set of questions over a connection of its own. Text, log-probabilities (as bits) and finish reason of a completed
-one must equal the solo answer; what a hung-up one has seen must be its beginning. Needs /proc, so Linux.
+Every stream asks one of a fixed set of questions over a connection of its own. Text, log-probabilities (as bits) and
+finish reason of a completed one must equal the solo answer; what a hung-up one has seen must be its beginning. Memory
+is read from /proc, so all of this needs Linux.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ import random
 import socket
 import struct
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+import httpx
 
 from tests.support.memory import KINDS, MB, Growth, Sample, growth, look, num_descriptors, total
 from tests.support.server_process import ServerProcess, eventually
@@ -55,6 +58,12 @@ class Answer:
     def begins(self, whole: Answer) -> bool:
         """Whether this is how `whole` begins. Logprobs are float32 values, which JSON carries exactly."""
         return whole.text.startswith(self.text) and whole.logprobs[: len(self.logprobs)] == self.logprobs
+
+    def against(self, whole: Answer) -> str:
+        """How the two differ, for people."""
+        pairs = zip(self.logprobs, whole.logprobs, strict=False)
+        equal = next((i for i, (ours, theirs) in enumerate(pairs) if ours != theirs), len(self.logprobs))
+        return f"{equal} of {len(whole.logprobs)} logprobs are equal; {self.text!r} is not {whole.text!r}"
 
 
 def questions(count: int, model: str) -> list[dict[str, Any]]:
@@ -186,7 +195,7 @@ class Load:
         else:
             self.tally.completed += 1
         if not (got.begins(whole) if leaves else got == whole):
-            self.tally.problems.append(f"stream {number}, question {which}: {got} is not {whole}")
+            self.tally.problems.append(f"stream {number}, question {which}: {got.against(whole)}")
 
 
 class Watch:
@@ -228,6 +237,7 @@ class Report:
     """
 
     tally: Tally
+    distinct_answers: int
     finished: dict[str, float]
     at_rest: dict[str, float]
     growth: dict[str, dict[str, Growth]]
@@ -263,15 +273,36 @@ def soak(
     num_blocks: int,
     say: Say = lambda _: None,
 ) -> Report:
-    """Solo answers, then every block touched, then the load with its watch, then the balance."""
-    bodies = questions(num_questions, model)
+    """Solo answers, then every block touched, then the load with its watch, then the balance. Raises SoakError if the
+    server does not answer."""
+    with _last_words(server):
+        return _soak(server, questions(num_questions, model), seconds, streams, num_blocks, say)
+
+
+@contextlib.contextmanager
+def _last_words(server: ServerProcess) -> Iterator[None]:
+    """An error that makes the rest pointless comes with the end of the server's log."""
+    try:
+        yield
+    except (OSError, httpx.HTTPError, SoakError) as error:
+        log = server.log.read_text().splitlines()[-20:]
+        raise SoakError(
+            "\n".join([f"{error!r}; exit code {server.process.poll()}, the log ends with:", *log])
+        ) from error
+
+
+def _soak(
+    server: ServerProcess, bodies: list[dict[str, Any]], seconds: float, streams: int, num_blocks: int, say: Say
+) -> Report:
     solo = asyncio.run(solo_answers(server.address, bodies, say))
     say("touching every block of the KV cache")
-    asyncio.run(touch_every_block(server.address, model, num_blocks))
+    asyncio.run(touch_every_block(server.address, bodies[0]["model"], num_blocks))
     load = Load(server.address, bodies, solo)
     watch = Watch(server, load.tally, say)
     before, descriptors = finished(server), num_descriptors(server.process.pid)
     asyncio.run(_watched(load.run(streams, seconds), watch))
+    if len(load.tally.problems) >= MAX_PROBLEMS:
+        raise SoakError("\n".join(["the load ended early:", *load.tally.problems]))
     at_rest: dict[str, float] = {}
 
     def balances() -> bool:
@@ -283,6 +314,7 @@ def soak(
     parts = {**watch.samples, "both": total(watch.samples.values())}
     return Report(
         tally=load.tally,
+        distinct_answers=len(set(solo)),
         finished={reason: count - before[reason] for reason, count in finished(server).items()},
         at_rest=at_rest,
         growth={name: {kind: growth(samples, kind) for kind in KINDS} for name, samples in parts.items()},

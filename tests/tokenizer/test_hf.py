@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -205,3 +208,24 @@ def test_a_decoder_we_do_not_know(tmp_path: Path) -> None:
     library.decoder = None
     with pytest.raises(UnsupportedModelError, match=r"decoder .* is not known"):
         open_folder(tmp_path, library)
+
+
+def test_a_long_text_does_not_hold_up_other_threads() -> None:
+    """A server streams other answers in one thread while another encodes a prompt of megabytes."""
+    tokenizer, text = stories_tokenizer(), "Once upon a time. " * 20_000
+    ticks, started, done = [time.monotonic()], threading.Event(), threading.Event()
+
+    def tick() -> None:
+        started.set()
+        while not done.is_set():
+            ticks.append(time.monotonic())
+
+    ticker = threading.Thread(target=tick)
+    ticker.start()
+    started.wait()
+    began = time.monotonic()
+    tokenizer.encode(text)
+    took = time.monotonic() - began
+    done.set()
+    ticker.join()
+    assert max(later - earlier for earlier, later in pairwise(ticks)) < 0.6 * took

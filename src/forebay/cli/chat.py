@@ -41,5 +41,5 @@ def chat(
     sampling = SamplingParams(
         max_tokens=max_tokens, temperature=temperature, top_p=top_p, top_k=top_k, min_p=min_p, seed=seed
     )
-    with Session(profile, model) as session:
+    with Session(profile) as session:
         converse(session, sampling, system)

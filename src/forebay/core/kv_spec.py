@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-KV_LAYOUT_VERSION = 1
 KV_ITEMSIZE = {"f32": 4, "f16": 2}
 
 
@@ -32,11 +31,7 @@ class KVSpec:
 
     groups: tuple[KVGroup, ...]
     block_size: int
-    layout_version: int = KV_LAYOUT_VERSION
 
     def bytes_per_block(self) -> int:
         """Bytes of one block index over all groups."""
         return self.block_size * sum(group.bytes_per_token() for group in self.groups)
-
-    def group_of_layer(self, layer: int) -> int:
-        return next(i for i, group in enumerate(self.groups) if layer in group.layers)

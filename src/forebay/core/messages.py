@@ -54,6 +54,7 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     max_model_len: int
     num_blocks: int
     block_size: int
+    vocab_size: int  # token ids the model has a row for; its tokenizer may know fewer or more
     profile_digest: str
     answer_class: str
     default_max_tokens: int
@@ -82,7 +83,7 @@ class RequestOutput(msgspec.Struct, frozen=True, kw_only=True):
     """What one step gave one request (child `child_index` of `request_id`).
 
     finish_reason: a FinishReason value, on the last output only; `events` come with it.
-    error_code / error: set with finish_reason "error" (see errors.error_named).
+    error_code / error / error_param: set with finish_reason "error" (see errors.error_named).
     """
 
     request_id: str
@@ -94,6 +95,7 @@ class RequestOutput(msgspec.Struct, frozen=True, kw_only=True):
     events: tuple[Event, ...] = ()
     error_code: str | None = None
     error: str | None = None
+    error_param: str | None = None
     retry_after: float = 0.0
 
 

@@ -11,8 +11,7 @@ from forebay.core.step import TokenLogprobs
 class CompletionChunk(msgspec.Struct, frozen=True, kw_only=True):
     """A piece of one completion: new text and the new tokens it came from (either may be empty).
 
-    `text_offset` of the chunk is the number of characters emitted before it. Text never ends inside a
-    character; text that could still become a stop string is held back.
+    Text never ends inside a character; text that could still become a stop string is held back.
     """
 
     index: int

@@ -35,26 +35,40 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     ignore_eos: bool = False
 
     def __post_init__(self) -> None:
-        enough = self.max_tokens is None or self.max_tokens >= 1
+        # types too: msgspec checks them only in what it decodes, and the engine process drops what it cannot decode
+        enough = self.max_tokens is None or (_is_int(self.max_tokens) and self.max_tokens >= 1)
         _check("max_tokens", self.max_tokens, enough, "an integer of at least 1")
-        _check("temperature", self.temperature, 0.0 <= self.temperature <= 100.0, "a number from 0 to 100")
-        _check("top_p", self.top_p, 0.0 < self.top_p <= 1.0, "a number above 0 and at most 1")
-        _check("top_k", self.top_k, 0 <= self.top_k < 2**31, "an integer of at least 0 (0 keeps all)")
-        _check("min_p", self.min_p, 0.0 <= self.min_p < 1.0, "a number from 0 to below 1")
-        _check("seed", self.seed, self.seed is None or -(2**63) <= self.seed < 2**63, "a 64-bit signed integer")
-        _check("n", self.n, 1 <= self.n <= MAX_N, f"an integer from 1 to {MAX_N}")
-        _check(
-            "logprobs",
-            self.logprobs,
-            self.logprobs is None or 0 <= self.logprobs <= MAX_LOGPROBS,
-            f"an integer from 0 to {MAX_LOGPROBS}",
+        hot = _is_number(self.temperature) and 0.0 <= self.temperature <= 100.0
+        _check("temperature", self.temperature, hot, "a number from 0 to 100")
+        nucleus = _is_number(self.top_p) and 0.0 < self.top_p <= 1.0
+        _check("top_p", self.top_p, nucleus, "a number above 0 and at most 1")
+        best = _is_int(self.top_k) and 0 <= self.top_k < 2**31
+        _check("top_k", self.top_k, best, "an integer of at least 0 (0 keeps all)")
+        floor = _is_number(self.min_p) and 0.0 <= self.min_p < 1.0
+        _check("min_p", self.min_p, floor, "a number from 0 to below 1")
+        signed = self.seed is None or (_is_int(self.seed) and -(2**63) <= self.seed < 2**63)
+        _check("seed", self.seed, signed, "a 64-bit signed integer")
+        _check("n", self.n, _is_int(self.n) and 1 <= self.n <= MAX_N, f"an integer from 1 to {MAX_N}")
+        shown = self.logprobs is None or (_is_int(self.logprobs) and 0 <= self.logprobs <= MAX_LOGPROBS)
+        _check("logprobs", self.logprobs, shown, f"an integer from 0 to {MAX_LOGPROBS}")
+        stops = (
+            isinstance(self.stop, tuple | list) and len(self.stop) <= MAX_STOP_STRINGS and all(map(_is_text, self.stop))
         )
-        _check(
-            "stop",
-            self.stop,
-            len(self.stop) <= MAX_STOP_STRINGS and all(self.stop),
-            f"at most {MAX_STOP_STRINGS} strings, none of them empty",
-        )
+        _check("stop", self.stop, stops, f"at most {MAX_STOP_STRINGS} strings, none of them empty")
+        _check("ignore_eos", self.ignore_eos, isinstance(self.ignore_eos, bool), "true or false")
+
+
+def _is_int(value: object) -> bool:
+    return type(value) is int  # True is no number
+
+
+def _is_number(value: object) -> bool:
+    return type(value) in (int, float)
+
+
+def _is_text(value: object) -> bool:
+    """Whether it is a string, not empty and without lone surrogates, which no message can carry."""
+    return isinstance(value, str) and bool(value) and not any("\ud800" <= c <= "\udfff" for c in value)
 
 
 def _check(name: str, value: object, ok: bool, wanted: str) -> None:

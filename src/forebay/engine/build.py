@@ -50,15 +50,15 @@ def assemble(profile: Profile) -> Assembly:
     )  # fmt: skip
     backend = create_backend(resolved.backend.name, isa=resolved.backend.isa, threads=resolved.backend.threads)
     for name, (value, reason) in backend.choices().items():
-        resolved = reported(resolved, f"backend.{name}", value, reason)
+        if value != getattr(resolved.backend, name):  # else it did as it was told, and that reason stands
+            resolved = reported(resolved, f"backend.{name}", value, reason)
     return Assembly(checkpoint, spec, weights, kv, backend, resolved)
 
 
 def build_engine_core(
     profile: Profile, *, clock: Clock | None = None, wrap_executor: Callable[[Executor], Executor] | None = None
 ) -> EngineCore:
-    """Fetch, load and assemble everything a profile names:
-    EngineCore(scheduler=, blocks=, executor=wrap_executor(InlineExecutor(runner)), clock=, info=, eos_token_ids=).
+    """Fetch, load and assemble everything a profile names.
 
     wrap_executor: the fault seam; what it returns runs the steps in place of the executor it is given.
     Raises SetupError subclasses.
@@ -126,6 +126,7 @@ def _engine_info(parts: Assembly, source: str) -> EngineInfo:
         max_model_len=resolved.model.max_model_len,
         num_blocks=resolved.kv.num_blocks,
         block_size=resolved.kv.block_size,
+        vocab_size=parts.spec.vocab_size,
         profile_digest=resolved.digest,
         answer_class=resolved.answer_class,
         default_max_tokens=resolved.scheduler.default_max_tokens,

@@ -148,8 +148,11 @@ class EngineClient:
             await exited
         reader.cancel()
         await asyncio.wait({reader})
-        while await self._source.poll(LAST_WORDS_MS):
-            self._receive(await self._source.recv())
+        try:
+            while await self._source.poll(LAST_WORDS_MS):
+                self._receive(await self._source.recv())
+        except Exception:
+            logger.exception("cannot read the last that the engine sent")
         self._die(self._obituary(process.returncode))
 
     async def _read(self) -> None:

@@ -230,6 +230,7 @@ class EngineCore:
             events=() if child.request_id in self._open else self._events.take(child.request_id),
             error_code=error.code,
             error=error.message,
+            error_param=error.param,
             retry_after=error.retry_after if isinstance(error, OverloadedError) else 0.0,
         )
 

@@ -35,17 +35,20 @@ class InputProcessor:
 
     def tokenize(self, prompt: Prompt, *, add_special_tokens: bool = True) -> list[int]:
         """Token ids of a text, or the checked ids themselves. Raises InvalidValueError for an empty prompt or an id
-        that is not in the vocabulary."""
+        that tokenizer or model do not have."""
         if isinstance(prompt, str):
             token_ids = self._tokenizer.encode(prompt, add_special_tokens=add_special_tokens)
+        elif not isinstance(prompt, list | tuple):
+            raise InvalidValueError(f"prompt must be text or a list of token ids, got {prompt!r:.80}", param="prompt")
         else:
             token_ids = list(prompt)
-            vocab_size = self._tokenizer.vocab_size
-            wrong = next((i for i in token_ids if type(i) is not int or not 0 <= i < vocab_size), None)
-            if wrong is not None:
-                raise InvalidValueError(
-                    f"prompt token ids must be integers from 0 to {vocab_size - 1}, got {wrong!r:.80}", param="prompt"
-                )
+        # text too: a tokenizer may know tokens that the model was never resized for
+        vocab_size = min(self._tokenizer.vocab_size, self._info.vocab_size)
+        wrong = next((i for i in token_ids if type(i) is not int or not 0 <= i < vocab_size), None)
+        if wrong is not None:
+            raise InvalidValueError(
+                f"prompt token ids must be integers from 0 to {vocab_size - 1}, got {wrong!r:.80}", param="prompt"
+            )
         if not token_ids:
             raise InvalidValueError("prompt is empty; it must have at least one token", param="prompt")
         return token_ids

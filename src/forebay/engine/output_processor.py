@@ -247,5 +247,8 @@ def _error_of(output: RequestOutput) -> ForebayError | None:
     if output.finish_reason != FinishReason.ERROR:
         return None
     return error_named(
-        output.error_code or InternalError.code, output.error or "no reason given", retry_after=output.retry_after
+        output.error_code or InternalError.code,
+        output.error or "no reason given",
+        param=output.error_param,
+        retry_after=output.retry_after,
     )

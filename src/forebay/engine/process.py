@@ -35,7 +35,7 @@ from forebay.executor.faults import FaultyExecutor
 from forebay.observe.logs import configure_logs
 from forebay.profile import load_profile
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("forebay.engine.process")  # __name__ is "__main__" here, and nobody configures that
 
 # so many messages are taken before the next step, so that a flood of them cannot starve running requests
 MAX_DRAIN = 1024
@@ -132,6 +132,9 @@ def _serve(options: SpawnOptions, source: zmq.Socket[bytes], send: Callable[[Fro
         load_profile(None, options.profile),
         wrap_executor=None if fault is None else lambda executor: FaultyExecutor(executor, fault),
     )
+    logger.info("profile %s, answer class %s", core.info.profile_digest, core.info.answer_class)
+    for name, explained in core.info.resolved.items():
+        logger.debug("%s = %s", name, explained)
     try:
         send(Ready(info=core.info))
         with StepWatch.running(options.hang_limit_s) as watch:

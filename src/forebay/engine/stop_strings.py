@@ -17,8 +17,10 @@ class StopStrings:
 
     def push(self, text: str) -> str:
         """New text in, text that is safe to show out. Once `matched` is set, the rest of the text is dropped."""
-        if self.matched is not None or not (self._stops or self._held):
-            return "" if self.matched is not None else text
+        if self.matched is not None:
+            return ""
+        if not self._stops:
+            return text
         self._held += text
         matches = [(at + len(s), at, s) for s in self._stops if (at := self._held.find(s)) >= 0]
         if matches:

@@ -12,6 +12,7 @@ T = TypeVar("T", int, float, bool, str)
 
 _MISSING = object()
 _MAX_SIZE = 1 << 31
+_MAX_LAYERS = 1 << 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +33,24 @@ class Fields:
             raise self._wrong(name, "a positive integer", value)
         return value
 
+    def layers(self, name: str) -> int:
+        """A number of layers; bounded, for a description of each is made before its tensors are looked for."""
+        count = self.size(name)
+        if count > _MAX_LAYERS:
+            raise self._wrong(name, f"at most {_MAX_LAYERS}", count)
+        return count
+
     def number(self, name: str, default: float | None = None) -> float:
         value = self._constant(name, _MISSING if default is None else default)
         if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e30:
             raise self._wrong(name, "a finite number", value)
         return float(value)
+
+    def positive(self, name: str, default: float) -> float:
+        value = self.number(name, default)
+        if value <= 0.0:
+            raise self._wrong(name, "a number above 0", value)
+        return value
 
     def flag(self, name: str, default: bool = False) -> bool:
         value = self._get(name, default)

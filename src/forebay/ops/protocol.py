@@ -20,7 +20,6 @@ from forebay.ops.tensor import F32Array, Tensor
 V = TypeVar("V")
 I32Array = npt.NDArray[np.int32]
 
-SEGMENT_KEYS = 64  # attention softmax runs over fixed segments of this many keys, anchored at position 0
 QUANT_GROUP = 32  # activations are quantized per this many values along K
 KERNEL_CONTRACT_VERSION = 1  # bump whenever any op's bits may change
 

@@ -34,7 +34,7 @@ def parse_assignment(text: str) -> tuple[str, Any]:
         raise ProfileError(f"{text!r} is not a setting; write NAME=VALUE, such as kv.block_size=16", param=text)
     try:
         return setting_name(name.strip()), tomllib.loads(f"v = {value}")["v"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):  # not TOML, too many digits, too deep
         return setting_name(name.strip()), value.strip()
 
 
@@ -56,7 +56,7 @@ def _read_file(path: Path) -> dict[str, Any]:
         document = tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
         raise ProfileError(f"cannot read profile {path}: {error.strerror}; give the path of a TOML file") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # not TOML, not UTF-8, too many digits, too deep
         raise ProfileError(f"profile {path} is not TOML: {error}") from error
     version = document.pop("version", PROFILE_VERSION)
     if version != PROFILE_VERSION:

@@ -45,9 +45,9 @@ class Setting:
         else:
             text = _KIND_WORDS[self.kind]
             if self.minimum is not None and self.maximum is not None:
-                text += f" from {self.minimum:g} to {self.maximum:g}"
+                text += f" from {_shown(self.minimum)} to {_shown(self.maximum)}"
             elif self.minimum is not None:
-                text += f" of at least {self.minimum:g}"
+                text += f" of at least {_shown(self.minimum)}"
         return f'{text} or "auto"' if self.auto else text
 
     def accepts(self, value: object) -> bool:
@@ -67,9 +67,13 @@ class Setting:
             return False
         if self.kind is int and not isinstance(value, int):
             return False
-        if not math.isfinite(value):
+        if isinstance(value, float) and not math.isfinite(value):
             return False
         return (self.minimum is None or value >= self.minimum) and (self.maximum is None or value <= self.maximum)
+
+
+def _shown(bound: float) -> str:
+    return f"{bound:g}" if isinstance(bound, float) else str(bound)  # :g makes 1e+06 of a million
 
 
 def setting(
@@ -110,7 +114,8 @@ def check_fields(section: str, instance: Any) -> None:
         value = getattr(instance, name)
         if not described.accepts(value):
             dotted = f"{section}.{name}"
-            shown = repr(value)[:80]
+            huge = isinstance(value, int) and value.bit_length() > 2**13  # Python refuses to print the hugest
+            shown = "a number of thousands of digits" if huge else repr(value)[:80]
             default = toml_value(described.default)
             raise ProfileError(
                 f"{dotted} must be {described.wanted()}, got {shown}; the default is {default}", param=dotted

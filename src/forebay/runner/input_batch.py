@@ -10,6 +10,9 @@ from forebay.core.kv_spec import KVSpec
 from forebay.core.step import ScheduledRequest
 from forebay.ops.protocol import I32Array, SampleBatch, StepBatch
 
+# a top_p that float32 rounds to 0 would keep nothing
+_LEAST_TOP_P = np.finfo(np.float32).tiny
+
 
 def build_step_batch(requests: Sequence[ScheduledRequest], kv: KVSpec) -> StepBatch:
     """Columns of a step; rows in the order of `requests`."""
@@ -55,7 +58,7 @@ def _sample_batch(requests: Sequence[ScheduledRequest]) -> SampleBatch:
     sampling = [r.sampling for r, _ in rows]
     return SampleBatch(
         temperature=np.array([s.temperature for s in sampling], np.float32),
-        top_p=np.array([s.top_p for s in sampling], np.float32),
+        top_p=np.maximum(np.array([s.top_p for s in sampling], np.float32), _LEAST_TOP_P),
         min_p=np.array([s.min_p for s in sampling], np.float32),
         top_k=np.array([s.top_k for s in sampling], np.int32),
         seed=np.array([r.seed & 0xFFFFFFFFFFFFFFFF for r, _ in rows], np.uint64),

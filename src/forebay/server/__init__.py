@@ -5,6 +5,7 @@ gateway    the outermost layer: headers on every response, the drain gate, reque
 body       reading a request body within its limits
 streaming  server-sent events, and noticing that the client has gone
 generation a parsed request on its way through the engine
+reply      plain JSON
 errors     every error in OpenAI's shape
 health     health, ready, version, metrics
 serve      the process: socket, engine, signals, drain, exit code

@@ -8,9 +8,8 @@ import uuid
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from forebay.errors import UnavailableError
 from forebay.server.errors import as_forebay_error, error_response
-from forebay.server.state import ServerState
+from forebay.server.state import ServerState, draining_error
 
 logger = logging.getLogger(__name__)
 _SANE_ID = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._:/+=@-]{0,127}")
@@ -51,8 +50,7 @@ class Gateway:
             await self._app(scope, receive, send)
             return
         if self.state.draining:
-            error = UnavailableError("the server is shutting down and takes no new requests; use another replica")
-            await error_response(error)(scope, receive, send)
+            await error_response(draining_error())(scope, receive, send)
             return
         self.state.enter()
         try:

@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass, field
 
 from forebay.engine.async_engine import AsyncEngine
+from forebay.errors import UnavailableError
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,3 +52,7 @@ class ServerState:
         self.in_flight -= 1
         if not self.in_flight:
             self.idle.set()
+
+
+def draining_error() -> UnavailableError:
+    return UnavailableError("the server is shutting down and takes no new requests; use another replica")

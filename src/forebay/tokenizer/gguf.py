@@ -20,7 +20,7 @@ from forebay.errors import ModelFormatError, UnsupportedModelError
 from forebay.tokenizer.pieces import Pieces, byte_level_pieces, sentencepiece_pieces
 from forebay.tokenizer.pre_tokenizers import PreTokenizer, pre_tokenizer
 from forebay.tokenizer.spm import SentencePieceBPE
-from forebay.tokenizer.tokenizer import EncodeText, SpecialTokens, Tokenizer, checked_id
+from forebay.tokenizer.tokenizer import EncodeText, SpecialTokens, Tokenizer, checked_id, library_ids
 
 _UNKNOWN, _CONTROL, _USER_DEFINED = 2, 3, 4  # tokenizer.ggml.token_type; 1 is normal, 5 unused, 6 byte
 _log = logging.getLogger(__name__)
@@ -83,7 +83,7 @@ def _byte_level(metadata: Mapping[str, Any]) -> Tokenizer:
     library.add_tokens(vocabulary.added_tokens())
 
     def encode(text: str) -> list[int]:
-        return library.encode(text, add_special_tokens=False).ids
+        return library_ids(library, text)
 
     piece_of = byte_level_pieces(vocabulary.text_of, vocabulary.added)
     return Tokenizer(
@@ -122,7 +122,7 @@ def _spm_encode(spm: SentencePieceBPE, vocabulary: _Vocabulary, space_prefix: bo
     space = " " if space_prefix else ""
 
     def encode(text: str) -> list[int]:
-        found = splitter.encode(text, add_special_tokens=False)
+        found = splitter.encode_batch([text], add_special_tokens=False)[0]  # as in library_ids
         ids: list[int] = []
         end = 0
         for index, (start, stop) in zip(found.ids, found.offsets, strict=True):

@@ -10,7 +10,7 @@ import tokenizers
 
 from forebay.errors import ModelFormatError, UnsupportedModelError
 from forebay.tokenizer.pieces import Pieces, byte_level_pieces, sentencepiece_pieces
-from forebay.tokenizer.tokenizer import SpecialTokens, Tokenizer, checked_id
+from forebay.tokenizer.tokenizer import SpecialTokens, Tokenizer, checked_id, library_ids
 from forebay.weights.checkpoint import Checkpoint
 from forebay.weights.safetensors import parse_json_object
 
@@ -42,7 +42,7 @@ def tokenizer_from_folder(checkpoint: Checkpoint) -> Tokenizer:
     size = max([library.get_vocab_size(), *(i + 1 for i in library.get_added_tokens_decoder())])
 
     def encode(text: str) -> list[int]:
-        return library.encode(text, add_special_tokens=False).ids
+        return library_ids(library, text)
 
     return Tokenizer(
         encode,

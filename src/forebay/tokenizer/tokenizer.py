@@ -6,12 +6,15 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from forebay.errors import InvalidValueError, ModelFormatError, UnsupportedFieldError
 from forebay.tokenizer.chat_template import ChatTemplate, plain_json, template_messages
 from forebay.tokenizer.detokenizer import PieceStream
 from forebay.tokenizer.pieces import Pieces
+
+if TYPE_CHECKING:
+    import tokenizers
 
 EncodeText = Callable[[str], list[int]]  # special tokens in the text are recognized; none are added
 
@@ -116,6 +119,12 @@ class Tokenizer:
         text = template.render(variables, now or datetime.now())
         check_unicode(text, "messages")
         return text
+
+
+def library_ids(library: tokenizers.Tokenizer, text: str) -> list[int]:
+    """Ids of a text by the library, without special tokens around it. Its `encode` would hold up every other thread,
+    for seconds if the text is long; its batch call does not."""
+    return library.encode_batch_fast([text], add_special_tokens=False)[0].ids
 
 
 def check_unicode(text: str, param: str) -> None:

@@ -108,7 +108,7 @@ def hf_spec(family: str, fields: Fields, **different: Any) -> DecoderSpec:
     values.update(different)
     if "layers" not in values:
         rope = hf_rope(fields, values["head_dim"])
-        values["layers"] = (LayerSpec(rope),) * fields.size("num_hidden_layers")
+        values["layers"] = (LayerSpec(rope),) * fields.layers("num_hidden_layers")
     return DecoderSpec(**values)
 
 
@@ -149,7 +149,7 @@ def hf_rope(fields: Fields, head_dim: int, *, table: Fields | None = None, base:
 
 def hf_windows(fields: Fields, window: int | None) -> list[int | None]:
     """Window of each layer, from `layer_types` where given, else the same for all."""
-    count = fields.size("num_hidden_layers")
+    count = fields.layers("num_hidden_layers")
     kinds = fields.texts("layer_types")
     if kinds is None:
         return [window] * count
@@ -185,12 +185,15 @@ def gguf_spec(family: str, fields: Fields, checkpoint: Checkpoint, **different: 
     if "layers" not in values:
         window = fields.size("attention.sliding_window") if fields.has("attention.sliding_window") else None
         rope = gguf_rope(fields, checkpoint, head_dim)
-        values["layers"] = (LayerSpec(rope, window),) * fields.size("block_count")
+        values["layers"] = (LayerSpec(rope, window),) * fields.layers("block_count")
     return DecoderSpec(**values)
 
 
 def gguf_rope(fields: Fields, checkpoint: Checkpoint, head_dim: int) -> RopeSpec:
     """Rope of a GGUF; `rope_freqs.weight` (Llama 3) divides the inverse frequencies."""
+    for name in ("rope_factors_long.weight", "rope_factors_short.weight"):
+        if name in checkpoint.tensor_names():
+            raise UnsupportedModelError(f"{fields.origin}: {name} (longrope) is not supported; use a model without it")
     kind = fields.text("rope.scaling.type", "none")
     if kind not in ("none", "linear", "yarn"):
         raise UnsupportedModelError(

@@ -42,7 +42,7 @@ def _from_hf(fields: Fields) -> DecoderSpec:
         windows = hf_windows(fields, window)
     else:
         pattern = fields.size("sliding_window_pattern", fields.size("_sliding_window_pattern", _PATTERN))
-        windows = _by_pattern(fields.size("num_hidden_layers"), window, pattern)
+        windows = _by_pattern(fields.layers("num_hidden_layers"), window, pattern)
     parameters = fields.table("rope_parameters")
     if parameters is not None and parameters.has("full_attention"):
         whole = hf_rope(fields, head_dim, table=parameters.table("full_attention"))
@@ -59,7 +59,7 @@ def _from_hf(fields: Fields) -> DecoderSpec:
         qk_norm="head",
         activation=activation(fields, "hidden_activation"),
         tied_embeddings=fields.flag("tie_word_embeddings", True),
-        attention_scale=fields.number("query_pre_attn_scalar", 256.0) ** -0.5,
+        attention_scale=fields.positive("query_pre_attn_scalar", 256.0) ** -0.5,
         embed_scale=fields.size("hidden_size") ** 0.5,
         final_softcap=fields.number("final_logit_softcapping", 0.0),
     )
@@ -67,7 +67,7 @@ def _from_hf(fields: Fields) -> DecoderSpec:
 
 def _from_gguf(fields: Fields, checkpoint: Checkpoint) -> DecoderSpec:
     head_dim = fields.size("attention.key_length", 256)
-    windows = _by_pattern(fields.size("block_count"), fields.size("attention.sliding_window"), _PATTERN)
+    windows = _by_pattern(fields.layers("block_count"), fields.size("attention.sliding_window"), _PATTERN)
     local = RopeSpec(_LOCAL_BASE, fields.size("rope.dimension_count", head_dim))
     layers = _layers(windows, local, gguf_rope(fields, checkpoint, head_dim))
     scaled_by = head_dim

@@ -13,7 +13,7 @@ def _from_hf(fields: Fields) -> DecoderSpec:
     hidden, heads = fields.size("hidden_size"), fields.size("num_attention_heads")
     window = fields.size("sliding_window") if fields.has("sliding_window") else None
     layer = LayerSpec(hf_rope(fields, hidden // heads), window)
-    return hf_spec("phi3", fields, layers=(layer,) * fields.size("num_hidden_layers"))
+    return hf_spec("phi3", fields, layers=(layer,) * fields.layers("num_hidden_layers"))
 
 
 def _from_gguf(fields: Fields, checkpoint: Checkpoint) -> DecoderSpec:

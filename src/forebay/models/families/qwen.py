@@ -11,7 +11,7 @@ from forebay.weights.checkpoint import Checkpoint
 def _layers(fields: Fields) -> tuple[LayerSpec, ...]:
     hidden, heads = fields.size("hidden_size"), fields.size("num_attention_heads")
     rope = hf_rope(fields, fields.size("head_dim", hidden // heads))
-    count = fields.size("num_hidden_layers")
+    count = fields.layers("num_hidden_layers")
     if not fields.flag("use_sliding_window"):
         return (LayerSpec(rope),) * count
     window = fields.size("sliding_window")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
 from forebay.errors import UnsupportedModelError
-from forebay.models.decoder_spec import DecoderSpec
+from forebay.models.decoder_spec import DecoderSpec, RopeSpec
 from forebay.models.decoder_weights import DecoderWeights, Naming, WeightLoader
 from forebay.models.families.family import Family
 from forebay.models.families.gemma3 import GEMMA3
@@ -19,13 +21,9 @@ _BY_HF_NAME = {name: family for family in FAMILIES for name in family.architectu
 _BY_GGUF_NAME = {name: family for family in FAMILIES for name in family.gguf_architectures}
 
 
-def spec_from(checkpoint: Checkpoint) -> DecoderSpec:
-    """The DecoderSpec of a checkpoint; UnsupportedModelError names an architecture we do not know."""
-    return _described(checkpoint)[0]
-
-
 def load_decoder(checkpoint: Checkpoint) -> tuple[DecoderSpec, DecoderWeights]:
-    """Spec and weights; ModelFormatError names a tensor that is missing or has the wrong shape."""
+    """Spec and weights. UnsupportedModelError names what cannot be served, ModelFormatError a tensor that is missing or
+    has the wrong shape."""
     spec, naming = _described(checkpoint)
     return spec, WeightLoader(checkpoint, spec, naming).load()
 
@@ -35,12 +33,12 @@ def _described(checkpoint: Checkpoint) -> tuple[DecoderSpec, Naming]:
         architecture = str(checkpoint.config.get("general.architecture"))
         family = _find(_BY_GGUF_NAME, architecture, checkpoint)
         fields = Fields(checkpoint.config, str(checkpoint.path), f"{architecture}.")
-        return _checked(family.spec_from_gguf(fields, checkpoint), checkpoint), family.gguf
+        return _checked(family.spec_from_gguf(fields, checkpoint), family.gguf, checkpoint), family.gguf
     architectures = checkpoint.config.get("architectures")
     architecture = str(architectures[0]) if isinstance(architectures, list) and architectures else "missing"
     family = _find(_BY_HF_NAME, architecture, checkpoint)
     fields = Fields(checkpoint.config, f"{checkpoint.path}/config.json")
-    return _checked(family.spec_from_hf(fields), checkpoint), family.hf
+    return _checked(family.spec_from_hf(fields), family.hf, checkpoint), family.hf
 
 
 def _find(known: dict[str, Family], architecture: str, checkpoint: Checkpoint) -> Family:
@@ -51,8 +49,8 @@ def _find(known: dict[str, Family], architecture: str, checkpoint: Checkpoint) -
     return known[architecture]
 
 
-def _checked(spec: DecoderSpec, checkpoint: Checkpoint) -> DecoderSpec:
-    """Refuse shapes the ops cannot run."""
+def _checked(spec: DecoderSpec, naming: Naming, checkpoint: Checkpoint) -> DecoderSpec:
+    """Refuse shapes the ops cannot run, and numbers without a finite result."""
     rotary = {layer.rope.rotary_dim for layer in spec.layers}
     rotary_fits = all(2 <= width <= spec.head_dim and width % 2 == 0 for width in rotary)
     if spec.num_heads % spec.num_kv_heads or spec.head_dim % 2 or not rotary_fits:
@@ -60,4 +58,34 @@ def _checked(spec: DecoderSpec, checkpoint: Checkpoint) -> DecoderSpec:
             f"{checkpoint.path}: {spec.num_heads} heads over {spec.num_kv_heads} KV heads of width {spec.head_dim} "
             f"(rotary {sorted(rotary)}) cannot be served; heads must divide evenly and widths be even"
         )
+    if naming.interleaved_rope and rotary != {spec.head_dim}:
+        raise UnsupportedModelError(
+            f"{checkpoint.path}: heads of {spec.head_dim} that rotate only {sorted(rotary)} are not supported in this "
+            "architecture's row order; use the safetensors checkpoint"
+        )
+    if spec.norm_eps < 0:
+        raise UnsupportedModelError(
+            f"{checkpoint.path}: the epsilon of norms must not be negative, got {spec.norm_eps}"
+        )
+    for rope in {layer.rope for layer in spec.layers}:
+        problem = _rope_problem(rope)
+        if problem is not None:
+            raise UnsupportedModelError(f"{checkpoint.path}: {rope.kind} rope cannot be served: {problem}")
     return spec
+
+
+def _rope_problem(rope: RopeSpec) -> str | None:
+    """Why the formulas of models/rope.py have no finite value for these numbers."""
+    if rope.base <= 1:
+        return f"its base must be above 1, got {rope.base:g}"
+    if rope.factor <= 0:
+        return f"its factor must be above 0, got {rope.factor:g}"
+    if rope.frequency_factors is not None and not all(0 < factor < math.inf for factor in rope.frequency_factors):
+        return "its frequency factors must be above 0 and finite"
+    if rope.kind == "llama3" and not rope.low_freq_factor < rope.high_freq_factor:
+        return f"low_freq_factor {rope.low_freq_factor:g} must be below high_freq_factor {rope.high_freq_factor:g}"
+    if rope.kind == "yarn" and min(rope.beta_fast, rope.beta_slow) <= 0:
+        return f"beta_fast {rope.beta_fast:g} and beta_slow {rope.beta_slow:g} must be above 0"
+    if rope.kind == "dynamic" and rope.rotary_dim <= 2:
+        return f"it must rotate more than 2 dimensions, not {rope.rotary_dim}"
+    return None

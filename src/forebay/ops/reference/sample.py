@@ -16,6 +16,7 @@ from forebay.ops.tensor import F32Array
 _MULTIPLIERS = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
 _WEYL = (0x9E3779B9, 0xBB67AE85)
 _LOW = np.uint64(0xFFFFFFFF)
+_GREEDY_TEMPERATURE = 1e-30  # below this, logits / temperature overflow
 
 
 def philox(counter: npt.NDArray[np.uint32], key: tuple[int, int]) -> npt.NDArray[np.uint32]:
@@ -66,7 +67,7 @@ def candidates(
 
 def draw(logits: F32Array, batch: SampleBatch, row: int) -> int:
     """The sampled token id of one row of logits (vocab,)."""
-    if batch.temperature[row] == 0:
+    if batch.temperature[row] < _GREEDY_TEMPERATURE:
         return int(np.argmax(logits))
     filters = batch.temperature[row], int(batch.top_k[row]), batch.top_p[row], batch.min_p[row]
     token, weight = candidates(logits, *filters)

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
 from forebay.server.openai.parse import check_model
+from forebay.server.reply import json_reply
 from forebay.server.state import ServerState
 
 
 async def list_models(state: ServerState, request: Request) -> Response:
-    return _json({"object": "list", "data": [_card(state)]})
+    return json_reply({"object": "list", "data": [_card(state)]})
 
 
 async def get_model(state: ServerState, request: Request) -> Response:
     """Raises NotFoundError for any other name."""
     check_model(request.path_params["model"], state.model_name)
-    return _json(_card(state))
+    return json_reply(_card(state))
 
 
 def _card(state: ServerState) -> dict[str, Any]:
@@ -31,7 +31,3 @@ def _card(state: ServerState) -> dict[str, Any]:
         "owned_by": "forebay",
         "max_model_len": info.max_model_len,
     }
-
-
-def _json(value: Any) -> Response:
-    return Response(msgspec.json.encode(value), media_type="application/json")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -10,6 +9,7 @@ from forebay.errors import InvalidValueError
 from forebay.server.body import off_loop, read_json_body
 from forebay.server.openai.parse import check_model, check_token_ids, parse, parse_messages
 from forebay.server.openai.requests import DetokenizeBody, TokenizeBody
+from forebay.server.reply import json_reply
 from forebay.server.state import ServerState
 
 
@@ -37,7 +37,7 @@ def _tokenized(state: ServerState, raw: bytes) -> Response:
         ids = tokenizer.encode(text, add_special_tokens=False)  # the template has written them
     else:
         raise InvalidValueError("give either prompt or messages", param="prompt")
-    return _json({"tokens": ids, "count": len(ids), "max_model_len": state.engine.info.max_model_len})
+    return json_reply({"tokens": ids, "count": len(ids), "max_model_len": state.engine.info.max_model_len})
 
 
 def _detokenized(state: ServerState, raw: bytes) -> Response:
@@ -46,8 +46,4 @@ def _detokenized(state: ServerState, raw: bytes) -> Response:
     tokenizer = state.engine.tokenizer
     if body.tokens:
         check_token_ids(body.tokens, tokenizer.vocab_size, "tokens")
-    return _json({"prompt": tokenizer.decode(body.tokens, skip_special_tokens=body.skip_special_tokens)})
-
-
-def _json(value: object) -> Response:
-    return Response(msgspec.json.encode(value), media_type="application/json")
+    return json_reply({"prompt": tokenizer.decode(body.tokens, skip_special_tokens=body.skip_special_tokens)})

@@ -1,6 +1,6 @@
 # make serve   install, fetch the default model, serve it
 # make test    install with the test extras, run every test   (ARGS="tests/kvcache -k fork" for some)
-# make check   lint, types, import contracts
+# make check   lint, format, types, import contracts
 # make docs    write the tables of docs/ from the code
 # make wheel   build dist/*.whl
 
@@ -32,6 +32,7 @@ test: $(TEST)
 
 check: $(TEST)
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 

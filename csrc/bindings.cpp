@@ -68,8 +68,9 @@ Step step_of(const StepArrays& a) {
             a.rows.data()};
   check_rows("position", a.position, a.token.shape(0));
   check_rows("request", a.request, a.token.shape(0));
-  if (a.tables.empty())  // a plan without a cache: requests are only names
-    for (int i = 0; i < step.tokens; ++i) step.requests = std::max(step.requests, a.request.data()[i] + 1);
+  if (a.tables.empty())  // a plan without a cache: requests are only names, and check_step judges how many
+    for (int i = 0; i < step.tokens; ++i)
+      step.requests = std::max(step.requests, std::min(a.request.data()[i], INT32_MAX - 1) + 1);
   for (const Ints& slots : a.slots) {
     check_rows("slots", slots, a.token.shape(0));
     step.slots.push_back(slots.data());

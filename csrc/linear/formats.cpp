@@ -10,17 +10,17 @@ namespace forebay {
 namespace {
 
 const Format kFormats[] = {
-    {"f32", 1, 4, Storage::f32, 0, false},
-    {"f16", 1, 2, Storage::f16, 0, false},
-    {"bf16", 1, 2, Storage::bf16, 0, false},
-    {"q4_0", 32, 18, Storage::u4, 8, false},
-    {"q4_1", 32, 20, Storage::u4, 0, true},
-    {"q5_0", 32, 22, Storage::u8, 16, false},
-    {"q5_1", 32, 24, Storage::u8, 0, true},
-    {"q8_0", 32, 34, Storage::u8, 128, false},
-    {"q4_k", 256, 144, Storage::u4, 0, true},
-    {"q5_k", 256, 176, Storage::u8, 0, true},
-    {"q6_k", 256, 210, Storage::u8_half_groups, 32, false},
+    {"f32", Stored::f32, 1, 4, Storage::f32, 0, false},
+    {"f16", Stored::f16, 1, 2, Storage::f16, 0, false},
+    {"bf16", Stored::bf16, 1, 2, Storage::bf16, 0, false},
+    {"q4_0", Stored::q4_0, 32, 18, Storage::u4, 8, false},
+    {"q4_1", Stored::q4_1, 32, 20, Storage::u4, 0, true},
+    {"q5_0", Stored::q5_0, 32, 22, Storage::u8, 16, false},
+    {"q5_1", Stored::q5_1, 32, 24, Storage::u8, 0, true},
+    {"q8_0", Stored::q8_0, 32, 34, Storage::u8, 128, false},
+    {"q4_k", Stored::q4_k, 256, 144, Storage::u4, 0, true},
+    {"q5_k", Stored::q5_k, 256, 176, Storage::u8, 0, true},
+    {"q6_k", Stored::q6_k, 256, 210, Storage::u8_half_groups, 32, false},
 };
 
 float half(const std::uint8_t* p) {
@@ -92,26 +92,30 @@ void unpack_group(const Format& format, const std::uint8_t* row, int group, Grou
       row + static_cast<std::size_t>(group / per_block) * static_cast<std::size_t>(format.block_bytes);
   out.scale[0] = out.scale[1] = half(b);
   out.min = format.has_min ? half(b + 2) : 0.0f;
-  switch (format.block_bytes) {
-    case 18:
+  switch (format.stored) {
+    case Stored::q4_0:
       return nibbles(b + 2, out.code);
-    case 20:
+    case Stored::q4_1:
       return nibbles(b + 4, out.code);
-    case 22:
+    case Stored::q5_0:
       return five_bits(b + 2, b + 6, out.code);
-    case 24:
+    case Stored::q5_1:
       return five_bits(b + 4, b + 8, out.code);
-    case 34:
+    case Stored::q8_0:
       for (int i = 0; i < 32; ++i) out.code[i] = static_cast<std::uint8_t>(b[2 + i] + 128);
       return;
-    case 144:
+    case Stored::q4_k:
       k_scale(b, group % per_block, out);
       for (int i = 0; i < 32; ++i) out.code[i] = b[16 + group % per_block / 2 * 32 + i] >> (group % 2 * 4) & 15;
       return;
-    case 176:
+    case Stored::q5_k:
       return q5_k(b, group % per_block, out);
-    case 210:
+    case Stored::q6_k:
       return q6_k(b, group % per_block, out);
+    case Stored::f32:
+    case Stored::f16:
+    case Stored::bf16:
+      break;
   }
 }
 

@@ -11,8 +11,11 @@ namespace forebay {
 
 class ThreadPool;
 
+enum class Stored { f32, f16, bf16, q4_0, q4_1, q5_0, q5_1, q8_0, q4_k, q5_k, q6_k };
+
 struct Format {
   const char* name;
+  Stored stored;
   int block_size, block_bytes;  // along a row
   Storage storage;              // what the kernels read
   int zero;                     // value = scale * (code - zero) + minimum

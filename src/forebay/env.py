@@ -78,7 +78,10 @@ def _path(name: str) -> Path | None:
     value = _text(name)
     if value is None:
         return None
-    path = Path(value).expanduser()
+    try:
+        path = Path(value).expanduser()
+    except RuntimeError:
+        raise _bad(name, value, "a path whose ~ is the home of a user") from None
     if not path.is_absolute():
         raise _bad(name, value, "an absolute path (a relative one would move with the working directory)")
     if path.exists() and not path.is_dir():

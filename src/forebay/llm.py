@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import aclosing, contextmanager
@@ -245,7 +246,7 @@ class AsyncLLM:
         self, messages: list[Message], sampling: SamplingParams = DEFAULT_SAMPLING, **template: Any
     ) -> GenerateResult:
         """The answer to one conversation."""
-        text = self.engine.tokenizer.render_chat(messages, **template)
+        text = await asyncio.to_thread(self.engine.tokenizer.render_chat, messages, **template)
         return await self.generate(text, sampling, add_special_tokens=False)
 
     def stream(
@@ -254,12 +255,14 @@ class AsyncLLM:
         """Chunks of the completions of one prompt as they come. Closing the generator aborts the request."""
         return self.engine.generate(prompt, sampling, add_special_tokens=add_special_tokens)
 
-    def chat_stream(
+    async def chat_stream(
         self, messages: list[Message], sampling: SamplingParams = DEFAULT_SAMPLING, **template: Any
     ) -> AsyncGenerator[CompletionChunk, None]:
         """`chat`, as chunks."""
-        text = self.engine.tokenizer.render_chat(messages, **template)
-        return self.stream(text, sampling, add_special_tokens=False)
+        text = await asyncio.to_thread(self.engine.tokenizer.render_chat, messages, **template)
+        async with aclosing(self.stream(text, sampling, add_special_tokens=False)) as chunks:
+            async for chunk in chunks:
+                yield chunk
 
     async def close(self) -> None:
         """End the engine process."""

@@ -112,6 +112,23 @@ def test_generate_reads_stdin_and_stops(model: str) -> None:
     assert done.stdout == ", there was a \n"
 
 
+@pytest.mark.parametrize("command", ["generate", "generate --json", "chat", "doctor"])
+def test_a_reader_that_leaves_is_no_error(command: str, model: str) -> None:
+    """As in `forebay generate ... | head -c 1`."""
+    name, *flags = command.split()
+    prompt = ["Once"] if name == "generate" else []
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [*FOREBAY, name, model, *prompt, *REFERENCE, *flags],
+        input="hello\n", stdout=writer, stderr=subprocess.PIPE, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    os.close(writer)
+    assert done.returncode == 1
+    assert "Error" not in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_generate_through_the_chat_template(model: str) -> None:
     plain = forebay("generate", model, "hello", *GREEDY, *REFERENCE).stdout
     chat = forebay("generate", model, "--chat", "hello", *GREEDY, *REFERENCE).stdout

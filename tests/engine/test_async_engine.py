@@ -24,6 +24,7 @@ from forebay.errors import (
     InternalError,
     InvalidValueError,
     ModelSourceError,
+    OverloadedError,
     ProfileError,
     RequestAbortedError,
     UnavailableError,
@@ -269,6 +270,30 @@ def test_a_hanging_step_is_reported_by_health(capfd: pytest.CaptureFixture[str])
     log = capfd.readouterr().err
     assert "a step has been running for" in log
     assert "faults.py" in log  # where it hangs
+
+
+def test_what_a_hanging_engine_has_not_read_is_bounded() -> None:
+    async def flood() -> None:
+        engine = await AsyncEngine.start(stories_profile(max_requests=1, max_waiting=2), fault=Fault(kind="hang", at=2))
+        waiting = asyncio.create_task(outcome(engine, PROMPTS[0], ENDLESS))
+        with pytest.raises(EngineDeadError):
+            await pinging(engine)
+        left = engine.generate(PROMPTS[0], GREEDY)  # counts until the engine has ended it, read or not
+        reader = asyncio.ensure_future(anext(left))
+        await asyncio.wait({reader}, timeout=0)
+        reader.cancel()
+        await asyncio.wait({reader})
+        assert isinstance(await asyncio.wait_for(outcome(engine, PROMPTS[0], SamplingParams(n=2)), 10), OverloadedError)
+        last = asyncio.create_task(outcome(engine, PROMPTS[0], GREEDY))
+        await asyncio.wait({last}, timeout=0)
+        refused = await asyncio.wait_for(outcome(engine, PROMPTS[0], GREEDY), 10)
+        assert isinstance(refused, OverloadedError)
+        assert refused.retry_after != 1.0  # measured
+        assert engine.metrics.value("forebay_requests_refused", "overloaded") == 2
+        await engine._client.kill()
+        assert {type(await waiting), type(await last)} == {UnavailableError}
+
+    asyncio.run(flood())
 
 
 def test_drain() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import msgspec
 import pytest
 
 from forebay.core.messages import AddRequest, Control, RequestOutput
@@ -109,6 +110,18 @@ def test_abort_of_a_request_or_a_child_at_any_time(
     assert_empty(core)
 
 
+@pytest.mark.parametrize("ignore_eos", [False, True])
+def test_an_end_token_ends_unless_it_is_to_be_ignored(make_core: MakeCore, ignore_eos: bool) -> None:
+    core = make_core()
+    core.add(add("a", [1, 403, 407]))
+    wanted = tokens(run(core), "a")
+    sampling = SamplingParams(temperature=0.0, ignore_eos=ignore_eos)
+    core.add(msgspec.structs.replace(add("b", [1, 403, 407]), sampling=sampling, eos_token_ids=[wanted[2]]))
+    outputs = run(core)
+    assert tokens(outputs, "b") == (wanted if ignore_eos else wanted[:3])
+    assert outputs[-1].finish_reason == ("length" if ignore_eos else "stop")
+
+
 def test_refusals_are_outputs(make_core: MakeCore) -> None:
     core = make_core(max_waiting=2, num_blocks=4, max_model_len=32)
     assert core.add(add("a", [1, 2, 3], n=2)) == []
@@ -184,6 +197,23 @@ def test_control(make_core: MakeCore) -> None:
     assert not core.stopping
     core.control(Control(call_id=9, op="shutdown"))
     assert core.stopping
+
+
+@pytest.mark.parametrize("backend", ["reference", "native"])
+def test_drafts_of_one_request_fill_a_step(make_core: MakeCore, backend: str) -> None:
+    """A request with drafts samples more rows than there are requests."""
+    plain, drafting = (make_core(max_requests=1, token_budget=8, **{"backend.name": backend}) for _ in range(2))
+    for core in (plain, drafting):
+        core.add(add("a", [1, 403, 407], max_tokens=12))
+    wanted = tokens(run(plain), "a")
+    outputs = [output for _ in range(2) if (message := drafting.step()) for output in message.outputs]
+    (running,) = drafting._scheduler.running
+    done = len(running.output_token_ids)
+    running.draft_token_ids = wanted[done : done + 7]
+    message = drafting.step()
+    assert message is not None
+    assert message.outputs[0].token_ids == wanted[done : done + 8]
+    assert tokens([*outputs, *message.outputs, *run(drafting)], "a") == wanted
 
 
 def test_prefix_cache_reset(make_core: MakeCore) -> None:

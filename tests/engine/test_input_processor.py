@@ -11,7 +11,7 @@ from forebay.engine.input_processor import InputProcessor, Prompt
 from forebay.errors import ContextLengthError, InvalidValueError
 
 INFO = EngineInfo(model_name="m", max_model_len=32, num_blocks=8, block_size=4, vocab_size=512, profile_digest="d",
-                  answer_class="class", default_max_tokens=10)  # fmt: skip
+                  answer_class="class", default_max_tokens=10, max_requests=2, max_waiting=3)  # fmt: skip
 
 
 @pytest.fixture
@@ -56,6 +56,12 @@ def test_a_token_the_model_has_no_row_for_is_refused(text_model: TextModel) -> N
             inputs.tokenize(prompt)
 
 
+def test_a_text_far_too_long_is_refused_before_it_is_tokenized(inputs: InputProcessor) -> None:
+    with pytest.raises(ContextLengthError, match=r"at least \d+ tokens and the context length is 32") as caught:
+        inputs.tokenize("Once \ud800" * 2**18)
+    assert caught.value.param == "prompt"
+
+
 @pytest.mark.parametrize(("num_prompt", "asked", "given"), [(4, None, 10), (25, None, 7), (31, None, 1), (4, 28, 28)])
 def test_max_tokens(inputs: InputProcessor, num_prompt: int, asked: int | None, given: int) -> None:
     assert inputs.request([1] * num_prompt, SamplingParams(max_tokens=asked)).max_tokens == given
@@ -86,6 +92,16 @@ def test_seed_and_id_are_drawn_when_absent(inputs: InputProcessor) -> None:
     assert all(0 <= request.seed < 2**63 for request in (one, other))
     assert one.request_id != other.request_id
     assert inputs.request([1], SamplingParams(seed=-5)).seed == -5
+
+
+@pytest.mark.parametrize(("param", "says"), [("request_id", "must not contain ':', got 'a:0'"), ("n", "use n <= 3")])
+def test_what_no_request_may_have(inputs: InputProcessor, param: str, says: str) -> None:
+    """The engine calls the children of a request ID:0, ID:1 ..., and queues all of them or none."""
+    given = {"request_id": "a:0"} if param == "request_id" else {}
+    with pytest.raises(InvalidValueError, match=says) as caught:
+        inputs.request([1], SamplingParams(n=3 + (param == "n")), **given)
+    assert caught.value.param == param
+    assert inputs.request([1], SamplingParams(n=3), request_id="a-0").request_id == "a-0"
 
 
 def test_namespace_tells_apart_all_that_changes_hidden_states_or_trust(text_model: TextModel) -> None:

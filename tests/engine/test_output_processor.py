@@ -69,6 +69,14 @@ def test_chunks_follow_steps(engine: Engine) -> None:
     assert engine.outputs.num_open == 0
 
 
+@pytest.mark.parametrize(("reason", "text"), [("stop", "Once"), ("length", "Once upon")])
+def test_the_token_the_engine_stopped_at_is_no_text(engine: Engine, reason: str, text: str) -> None:
+    """Even if its piece is printable; with another reason it is a token like any other."""
+    stream = engine.open()
+    engine.say(*engine.ids("Once upon"), finish_reason=reason)
+    assert (read(stream).text, stream.done) == (text, True)
+
+
 @pytest.mark.parametrize("together", [1, 3, 100])
 @pytest.mark.parametrize("stop", ["little", "e was a li", "y.", " time, th", "O", "Lily"])
 def test_a_stop_string_ends_the_text_before_it(engine: Engine, stop: str, together: int) -> None:

@@ -32,8 +32,17 @@ def request(
     ignore_eos: bool = False,
 ) -> Request:
     return Request(
-        request_id, list(prompt), SamplingParams(ignore_eos=ignore_eos), max_tokens, seed, frozenset([EOS]), namespace,
-        priority=priority, arrival_ns=arrival_ns, child_index=child_index, parent_id=parent_id,
+        request_id,
+        list(prompt),
+        SamplingParams(ignore_eos=ignore_eos),
+        max_tokens,
+        seed,
+        frozenset() if ignore_eos else frozenset([EOS]),
+        namespace,
+        priority=priority,
+        arrival_ns=arrival_ns,
+        child_index=child_index,
+        parent_id=parent_id,
     )
 
 

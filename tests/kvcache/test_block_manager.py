@@ -17,8 +17,9 @@ def manager(
     chunk_size: int | None = None,
 ) -> BlockManager:
     """Blocks of 4 slots."""
-    return BlockManager(kv_spec(windows), num_blocks, prefix_cache=prefix_cache, overcommit=overcommit,
-                        chunk_size=chunk_size)
+    return BlockManager(
+        kv_spec(windows), num_blocks, prefix_cache=prefix_cache, overcommit=overcommit, chunk_size=chunk_size
+    )
 
 
 def compute(blocks: BlockManager, r: Request, num_tokens: int) -> None:

@@ -22,9 +22,10 @@ def export_gguf(
     path: Path,
     dtype: str = "f32",
     extra: Mapping[str, np.ndarray] = MappingProxyType({}),
+    metadata: Mapping[str, str | float] = MappingProxyType({}),
 ) -> None:
     """dtype: "f32", or a quantized type name of the package for the matrices whose rows divide into its blocks.
-    extra: further tensors by their GGUF names."""
+    extra: further tensors by their GGUF names. metadata: further keys below the architecture's; text, int or float."""
     config = model.config
     writer = gguf.GGUFWriter(path, architecture)
     writer.add_context_length(config.max_position_embeddings)
@@ -43,6 +44,9 @@ def export_gguf(
     whole = rope.get("full_attention", rope)
     writer.add_rope_freq_base(whole["rope_theta"])
     writer.add_rope_dimension_count(int(head_dim * whole.get("partial_rotary_factor", 1.0)))
+    for key, value in metadata.items():
+        add = {str: writer.add_string, int: writer.add_uint32, float: writer.add_float32}[type(value)]
+        add(f"{architecture}.{key}", value)
     _add_tensors(writer, model, architecture, dtype)
     for name, tensor in extra.items():
         writer.add_tensor(name, tensor)

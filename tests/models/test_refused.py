@@ -46,3 +46,31 @@ def test_long_rope_factors_are_refused_by_name(tmp_path: Path) -> None:
     export_gguf(save_tiny("phi3", tmp_path / "hf"), "phi3", tmp_path / "m.gguf", extra=extra)
     with pytest.raises(UnsupportedModelError, match="rope_factors_long"):
         load_decoder(open_checkpoint(tmp_path / "m.gguf"))
+
+
+YARN = {"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0}
+
+
+@pytest.mark.parametrize(
+    ("metadata", "says"),
+    [
+        ({"expert_count": 8}, r"llama.expert_count is 8: experts are not supported"),
+        (YARN | {"rope.scaling.yarn_ext_factor": 0.5}, r"llama.rope.scaling.yarn_ext_factor is 0.5"),
+        (YARN | {"rope.scaling.yarn_attn_factor": 0.5}, r"yarn_attn_factor is 0.5: this form of YaRN is not supported"),
+        (YARN | {"rope.scaling.yarn_log_multiplier": 0.1}, r"yarn_log_multiplier is 0.1"),
+        ({"rope.scaling.attn_factor": 1.5}, r"rope.scaling.attn_factor without yarn is not supported"),
+    ],
+)
+def test_what_a_gguf_says_and_nobody_reads(metadata: dict[str, str | float], says: str, tmp_path: Path) -> None:
+    export_gguf(save_tiny("llama", tmp_path / "hf"), "llama", tmp_path / "m.gguf", metadata=metadata)
+    with pytest.raises(UnsupportedModelError, match=says):
+        load_decoder(open_checkpoint(tmp_path / "m.gguf"))
+
+
+@pytest.mark.parametrize("name", ["num_local_experts", "num_experts"])
+def test_experts_in_a_config(name: str, tmp_path: Path) -> None:
+    save_tiny("llama", tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {name: 8}))
+    with pytest.raises(UnsupportedModelError, match=f"{name} is 8: experts are not supported"):
+        load_decoder(open_checkpoint(tmp_path))

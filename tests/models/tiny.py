@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,17 @@ CONFIGS: dict[str, Callable[[], hf.PreTrainedConfig]] = {
         **_rope("llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=64),
     ),
     "llama-yarn": lambda: hf.LlamaConfig(**_SHAPE, **_rope("yarn", factor=4.0, original_max_position_embeddings=64)),
+    "llama-yarn-keys": lambda: hf.LlamaConfig(
+        **_SHAPE,
+        **_rope(
+            "yarn",
+            factor=4.0,
+            original_max_position_embeddings=64,
+            beta_fast=8.0,
+            beta_slow=2.0,
+            attention_factor=1.25 * (1 + 0.1 * math.log(4.0)),
+        ),
+    ),
     "llama-dynamic": lambda: hf.LlamaConfig(
         **(_SHAPE | {"max_position_embeddings": 64}), **_rope("dynamic", factor=4.0)
     ),

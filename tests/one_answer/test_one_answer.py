@@ -72,6 +72,16 @@ def test_equal_to_alone(case: str, smollm2_path: Path, alone: list[list[Answer]]
         assert what.largest_chunk == CHUNKS[case]
 
 
+def test_the_generic_kernels_equal_the_others(smollm2_path: Path, alone: list[list[Answer]]) -> None:
+    """A few short prompts: without vector instructions each token takes long."""
+    prompts, samplings = requests()
+    few = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))[:4]
+    with LLM(smollm2_path, **(BASE | {"backend.isa": "generic"})) as llm:
+        results = llm.generate([prompts[i] for i in few], [samplings[i] for i in few])
+        assert seen(llm, results).largest_step == len(few)
+    assert not first_difference([alone[i] for i in few], answers(results))
+
+
 def test_equal_with_a_cold_prefix_cache(smollm2_path: Path, alone: list[list[Answer]]) -> None:
     got, _ = run(smollm2_path, {"kv.prefix_cache": True})
     assert not first_difference(alone, got)

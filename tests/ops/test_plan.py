@@ -17,7 +17,18 @@ from forebay.errors import ProfileError
 from forebay.ops.native import NativeBackend, NativePlan
 from forebay.ops.protocol import Backend, RopeTable, StepBatch
 from forebay.ops.registry import create_backend
-from tests.ops.harness import GENERIC, ISAS, REFERENCE, bits, limits, random_tensor, sample_batch, step, variants
+from tests.ops.harness import (
+    GENERIC,
+    ISAS,
+    NO_KV,
+    REFERENCE,
+    bits,
+    limits,
+    random_tensor,
+    sample_batch,
+    step,
+    variants,
+)
 
 VOCAB, WIDTH, HEADS, KV_HEADS, HEAD_DIM, INNER = 97, 64, 4, 2, 16, 96
 KV = KVSpec(
@@ -190,6 +201,16 @@ def test_a_step_over_the_limits_is_refused() -> None:
         plan.run_logits(step([0], slots=[[-1]] * 2, tables=[[TABLE] * 5] * 2))
     with pytest.raises(ValueError, match="17 logit rows, the plan allows 16"):
         plan.run_logits(chunk(0, 20, rows=17))
+
+
+def test_the_highest_name_of_a_request_without_a_cache() -> None:
+    def forward(ops: Any) -> None:
+        ops.segment("test")
+        ops.logits(ops.rows(ops.embed(random_tensor(np.random.default_rng(1), "f32", 4, 16))))
+
+    plan = GENERIC.compile(forward, NO_KV, limits(4, requests=4))
+    with pytest.raises(ValueError, match="step has 2147483647 requests, the plan allows 4"):
+        plan.run_logits(step([1], request=[2**31 - 1]))
 
 
 def test_a_closed_plan_is_refused() -> None:

@@ -51,6 +51,7 @@ def test_hf_readers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         ("FOREBAY_LOG_LEVEL", "loud", env.log_level),
         ("FOREBAY_CACHE_DIR", "relative/folder", env.cache_dir),
         ("FOREBAY_CACHE_DIR", __file__, env.cache_dir),
+        ("FOREBAY_CACHE_DIR", "~nobody-of-this-name/models", env.cache_dir),
         ("HF_ENDPOINT", "huggingface.co", env.hf_endpoint),
     ],
 )

@@ -22,7 +22,6 @@ from forebay.profile import (
     reported,
     resolve,
     values,
-    with_hot_values,
 )
 
 GIB = 2**30
@@ -171,18 +170,6 @@ def test_diff_names_the_fields_that_differ() -> None:
         "kv.block_size": (16, 32),
         "kv.num_blocks": (8192, 4096),
     }
-
-
-def test_hot_fields_change_while_serving_and_no_other() -> None:
-    base = resolved()
-    changed = with_hot_values(base, {"scheduler.max_waiting": 3})
-    assert changed.scheduler.max_waiting == 3
-    assert changed.digest != base.digest
-    assert changed.reasons["scheduler.max_waiting"] == "changed while serving"
-    with pytest.raises(ProfileError, match=r"kv\.block_size cannot change while serving.*scheduler\.max_waiting"):
-        with_hot_values(base, {"kv.block_size": 8})
-    with pytest.raises(ProfileError, match=r"scheduler\.max_waiting must be"):
-        with_hot_values(base, {"scheduler.max_waiting": 0})
 
 
 def test_explained_shows_value_and_reason() -> None:

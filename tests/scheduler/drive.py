@@ -40,11 +40,17 @@ class Drive:
     def __init__(self, setup: Setup, rng: Random) -> None:
         self.setup, self.rng = setup, rng
         self.clock = ManualClock()
-        config = SchedulerConfig(setup.token_budget, setup.chunk_size, setup.max_requests, setup.max_waiting,
-                                 setup.batching)
+        config = SchedulerConfig(
+            setup.token_budget, setup.chunk_size, setup.max_requests, setup.max_waiting, setup.batching
+        )
         kv = kv_spec(setup.windows, setup.block_size)
-        self.blocks = BlockManager(kv, setup.num_blocks, prefix_cache=setup.prefix_cache, overcommit=setup.overcommit,
-                                   chunk_size=config.max_chunk)
+        self.blocks = BlockManager(
+            kv,
+            setup.num_blocks,
+            prefix_cache=setup.prefix_cache,
+            overcommit=setup.overcommit,
+            chunk_size=config.max_chunk,
+        )
         self.scheduler = Scheduler(config, self.blocks, self.clock, "digest")
         self.model = ToyModel(kv, self.blocks, self.scheduler.get)
         self.live: dict[str, Request] = {}
@@ -59,9 +65,18 @@ class Drive:
         self.num_added += 1
         parent = f"r{self.num_added}"
         children = [
-            request(f"{parent}-{i}", prompt, max_tokens, namespace=namespace, child_index=i, seed=self.num_added % 5,
-                    priority=priority if self.setup.priorities else 0, arrival_ns=self.clock.now_ns(),
-                    parent_id=f"{parent}-0" if i else None, ignore_eos=self.num_added % 3 == 0)
+            request(
+                f"{parent}-{i}",
+                prompt,
+                max_tokens,
+                namespace=namespace,
+                child_index=i,
+                seed=self.num_added % 5,
+                priority=priority if self.setup.priorities else 0,
+                arrival_ns=self.clock.now_ns(),
+                parent_id=f"{parent}-0" if i else None,
+                ignore_eos=self.num_added % 3 == 0,
+            )
             for i in range(n)
         ]
         try:
@@ -71,11 +86,16 @@ class Drive:
         else:
             self.live.update((child.request_id, child) for child in children)
             self.outputs.update((child.request_id, []) for child in children)
+            assert self._num_new() <= self.setup.max_waiting
+
+    def _num_new(self) -> int:
+        """Requests that wait and have never run."""
+        return sum(r.status is RequestStatus.WAITING for r in self.live.values())
 
     def _check_refusal(self, error: ForebayError, n: int, total: int) -> None:
         largest = self.blocks.largest_total_tokens()
         if isinstance(error, OverloadedError):
-            assert self.scheduler.counts.waiting + n > self.setup.max_waiting
+            assert self._num_new() + n > self.setup.max_waiting
             assert error.retry_after > 0
         elif isinstance(error, ContextLengthError):
             assert largest is not None
@@ -237,10 +257,10 @@ class Drive:
 
     def _with_fault(self, output: ModelOutput) -> ModelOutput:
         broken = self.rng.randrange(len(output.requests))
-        results = [
-            SampledRequest(request_id=r.request_id, token_ids=[], error="NaN in the logits") if i == broken else r
-            for i, r in enumerate(output.requests)
-        ]
+        results = list(output.requests)
+        results[broken] = SampledRequest(
+            request_id=results[broken].request_id, token_ids=[], error_code="numerics", error="a NaN"
+        )
         return ModelOutput(step=output.step, requests=tuple(results))
 
 

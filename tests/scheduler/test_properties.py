@@ -34,9 +34,15 @@ class SchedulerMachine(RuleBasedStateMachine):
     def start(self, setup: Setup, seed: int) -> None:
         self.drive = Drive(setup, Random(seed))
 
-    @rule(base=st.sampled_from(BASES), cut=st.integers(1, 16), tail=st.lists(st.integers(1, VOCAB - 1), max_size=5),
-          n=st.sampled_from([1, 1, 2, 3]), max_tokens=st.integers(1, 12), priority=st.integers(0, 2),
-          namespace=st.sampled_from(["", "", "tenant"]))
+    @rule(
+        base=st.sampled_from(BASES),
+        cut=st.integers(1, 16),
+        tail=st.lists(st.integers(1, VOCAB - 1), max_size=5),
+        n=st.sampled_from([1, 1, 2, 3]),
+        max_tokens=st.integers(1, 12),
+        priority=st.integers(0, 2),
+        namespace=st.sampled_from(["", "", "tenant"]),
+    )
     def add(
         self, base: list[int], cut: int, tail: list[int], n: int, max_tokens: int, priority: int, namespace: str
     ) -> None:
@@ -91,8 +97,13 @@ def test_a_long_run_keeps_every_promise(name: str) -> None:
     drive = Drive(LONG_RUNS[name], rng)
     for _ in range(500):
         base = rng.choice(BASES)[: rng.randint(1, 16)]
-        drive.add(base + [rng.randrange(1, VOCAB) for _ in range(rng.randrange(5))], rng.choice([1, 1, 1, 3]),
-                  rng.randint(1, 12), rng.randrange(3), rng.choice(["", "tenant"]))
+        drive.add(
+            base + [rng.randrange(1, VOCAB) for _ in range(rng.randrange(5))],
+            rng.choice([1, 1, 1, 3]),
+            rng.randint(1, 12),
+            rng.randrange(3),
+            rng.choice(["", "tenant"]),
+        )
         for _ in range(rng.randrange(8)):
             if rng.random() < 0.5:
                 drive.draft()

@@ -20,13 +20,22 @@ class Engine:
     """Blocks of 4 slots, one full-attention group; every sampled token is 7 unless the test says otherwise."""
 
     def __init__(
-        self, num_blocks: int = 64, *, prefix_cache: bool = True, overcommit: float = 1.0, token_budget: int = 16,
-        chunk_size: int | None = None, max_requests: int = 8, max_waiting: int = 8, batching: str = "continuous",
+        self,
+        num_blocks: int = 64,
+        *,
+        prefix_cache: bool = True,
+        overcommit: float = 1.0,
+        token_budget: int = 16,
+        chunk_size: int | None = None,
+        max_requests: int = 8,
+        max_waiting: int = 8,
+        batching: str = "continuous",
     ) -> None:
         config = SchedulerConfig(token_budget, chunk_size, max_requests, max_waiting, batching)
         self.clock = ManualClock()
-        self.blocks = BlockManager(kv_spec(), num_blocks, prefix_cache=prefix_cache, overcommit=overcommit,
-                                   chunk_size=config.max_chunk)
+        self.blocks = BlockManager(
+            kv_spec(), num_blocks, prefix_cache=prefix_cache, overcommit=overcommit, chunk_size=config.max_chunk
+        )
         self.scheduler = Scheduler(config, self.blocks, self.clock, "digest")
 
     def schedule(self) -> SchedulerOutput:
@@ -226,7 +235,7 @@ def test_logprobs_are_cut_with_the_tokens() -> None:
 @pytest.mark.parametrize(
     ("result", "message"),
     [
-        (SampledRequest(request_id="a", token_ids=[], error="NaN in the logits"), "NaN in the logits"),
+        (SampledRequest(request_id="a", token_ids=[], error_code="numerics", error="a NaN"), "a NaN"),
         (SampledRequest(request_id="other", token_ids=[1]), "returned nothing"),
         (SampledRequest(request_id="a", token_ids=[]), "sampled 0 tokens for 1 rows"),
         (SampledRequest(request_id="a", token_ids=[1, 2]), "sampled 2 tokens for 1 rows"),
@@ -241,6 +250,7 @@ def test_an_error_ends_its_request_only(result: SampledRequest, message: str) ->
     results = (result, SampledRequest(request_id="b", token_ids=[5]))
     updates = engine.scheduler.update(scheduled, ModelOutput(step=0, requests=results))
     assert message in (updates[0].error or "")
+    assert updates[0].error_code == (result.error_code or "internal_error")
     assert (updates[0].finished, a.finish_reason) == (True, FinishReason.ERROR)
     assert (updates[1].new_token_ids, updates[1].error) == ([5], None)
     assert engine.blocks.usage().cached == 0  # what a broken step wrote is not kept
@@ -295,6 +305,20 @@ def test_overcommit_is_paid_by_the_latest_who_keeps_its_tokens() -> None:
     kinds = [e.kind for e in engine.scheduler.events.take("b")]
     assert kinds.count("admitted") == 2
     check_balance(engine.blocks, [])
+
+
+def test_preempted_requests_take_no_place_in_the_queue() -> None:
+    engine = Engine(num_blocks=4, overcommit=2.0, prefix_cache=False, max_waiting=2)
+    engine.scheduler.add([request("a", range(1, 8), 8), request("b", range(11, 18), 8)])
+    for _ in range(3):
+        engine.step()
+    preempted = engine.scheduler.get("b")
+    assert preempted is not None
+    assert preempted.status is RequestStatus.PREEMPTED
+    engine.scheduler.add([request("c"), request("d")])
+    assert engine.scheduler.counts.waiting == 3
+    with pytest.raises(OverloadedError, match="max_waiting=2"):
+        engine.scheduler.add([request("e")])
 
 
 def test_a_draft_is_never_worth_a_preemption() -> None:
@@ -403,8 +427,13 @@ def test_events_tell_the_life_of_a_request() -> None:
         engine.step()
     events = [(e.kind, e.t_ns // 10**6, e.step, e.value, e.detail) for e in engine.scheduler.events.take("a")]
     assert events == [
-        ("queued", 0, 0, 0, ""), ("admitted", 0, 0, 2, "cached=0"), ("chunk", 0, 0, 4, ""), ("chunk", 10, 1, 1, ""),
-        ("token", 20, 1, 0, ""), ("token", 30, 2, 1, ""), ("finished", 30, 2, 2, "length"),
+        ("queued", 0, 0, 0, ""),
+        ("admitted", 0, 0, 2, "cached=0"),
+        ("chunk", 0, 0, 4, ""),
+        ("chunk", 10, 1, 1, ""),
+        ("token", 20, 1, 0, ""),
+        ("token", 30, 2, 1, ""),
+        ("finished", 30, 2, 2, "length"),
     ]
 
 

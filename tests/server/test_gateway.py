@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
+from forebay.core.clock import ManualClock
 from forebay.engine.async_engine import AsyncEngine
 from forebay.profile import load_profile
 from forebay.server.app import build_app
@@ -24,6 +26,22 @@ async def _engine(tiny_model: Path) -> AsyncEngine:
 
 def _client(app: Gateway) -> httpx.AsyncClient:
     return httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://test")
+
+
+def test_received_is_told_by_the_clock_of_the_engine(tiny_model: Path) -> None:
+    async def run() -> None:
+        profile = load_profile(None, {"model.source": str(tiny_model), "backend.name": "reference"})
+        engine = await AsyncEngine.start(profile, clock=ManualClock(0))  # the engine process has its own
+        try:
+            async with _client(build_app(engine)) as client:
+                before_s = time.monotonic()
+                body = {"model": "tiny-chat", "prompt": "a", "max_tokens": 1}
+                assert (await client.post("/v1/completions", json=body)).status_code == 200
+            assert engine.metrics.histograms["forebay_e2e_seconds"].total > before_s
+        finally:
+            await engine.close()
+
+    asyncio.run(run())
 
 
 def test_an_unexpected_error_is_a_500_that_tells_nothing(tiny_model: Path, caplog: pytest.LogCaptureFixture) -> None:

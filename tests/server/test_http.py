@@ -76,6 +76,13 @@ def test_wrong_content_type(http: httpx.Client, path: str) -> None:
     ] or (path == "/tokenize")
 
 
+def test_more_completions_than_the_queue_holds(http: httpx.Client) -> None:
+    body = {"model": "tiny-chat", "prompt": "a", "n": 33, "max_tokens": 1}
+    error = error_of(http.post("/v1/completions", json=body), 400)
+    assert (error["code"], error["param"]) == ("invalid_value", "n")
+    assert "use n <= 32" in error["message"]
+
+
 @pytest.mark.parametrize("size", [2**18 + 1, 2**18 * 4, 2**18 * 20])
 def test_too_large_body(http: httpx.Client, size: int) -> None:
     error = error_of(http.post("/v1/completions", content=b" " * size, headers=JSON_TYPE), 413)

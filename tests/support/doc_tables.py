@@ -28,11 +28,10 @@ def profile_fields() -> Iterator[str]:
         yield ""
         yield (cls.__doc__ or "").strip()
         yield ""
-        yield from _table("field", "default", "allowed", "hot", "meaning")
+        yield from _table("field", "default", "allowed", "meaning")
         for name, s in settings_of(cls).items():
             unit = f" ({s.unit})" if s.unit else ""
-            hot = "yes" if s.hot else ""
-            yield _row(f"`{name}`{unit}", f"`{toml_value(s.default)}`", s.wanted(), hot, s.meaning)
+            yield _row(f"`{name}`{unit}", f"`{toml_value(s.default)}`", s.wanted(), s.meaning)
         yield ""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import tracemalloc
 from datetime import datetime
 from functools import cache
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from forebay.errors import InvalidValueError, UnsupportedFieldError
+from forebay.tokenizer import template_sandbox
 from forebay.tokenizer.chat_template import ChatTemplate, plain_json, template_messages
 from tests.support.shared import shared_path, shared_root
 
@@ -113,11 +115,78 @@ def test_whatever_fails_inside_is_the_message_s_fault(source: str) -> None:
     assert len(caught.value.message) < 500
 
 
+X = "{% set x = 'x' * 25000 %}"
+DOUBLING = "{% set n = namespace(x=[1]) %}{% for i in range(60) %}{% set n.x = [n.x, n.x] %}{% endfor %}"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        X + "{{ " + "~".join(["x"] * 200) + " }}",
+        X + "{{ " + "+".join(["x"] * 100) + " }}",
+        "{{ 'x'.ljust(900000000) }}",
+        "{{ 'x'.center(900000000) }}",
+        "{{ 'x' | center(900000000) }}",
+        "{{ ['x'] | map('center', 900000000) | first }}",
+        X + "{{ x.replace('x', 'y' * 1000) }}",
+        X + "{{ x | replace('x', 'y' * 1000) }}",
+        X + "{{ x.join(x) }}",
+        X + "{{ x | join(x) }}",
+        "{{ '{:900000000}'.format(1) }}",
+        "{{ '{:{}}'.format(1, 900000000) }}",
+        X + "{{ ('{0}' * 1000).format(x) }}",
+        "{{ '%900000000d' % 1 }}",
+        "{{ '%*d' % (900000000, 1) }}",
+        "{{ '%900000000d' | format(1) }}",
+        "{{ ('\\t' * 1000).expandtabs(900000) }}",
+        "{{ 'x' | indent(900000000, first=true) }}",
+        X + "{{ x.translate({120: x}) }}",
+        "{{ [1] | batch(900000000, 0) | first }}",
+        DOUBLING + "{{ n.x }}",
+        DOUBLING + "{{ n.x | string }}",
+        DOUBLING + "{{ n.x | tojson(indent=2) }}",
+        "{% set s %}{% for i in range(99999) %}" + "x" * 2000 + "{% endfor %}{% endset %}",
+        X + "{% set n = namespace(x=[]) %}{% for i in range(900) %}{% set n.x = n.x + [x[1:]] %}{% endfor %}",
+        "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
+        "{% for i in range(99999) %}{% for j in range(99999) if false %}{% endfor %}{% endfor %}",
+        "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(40) }}",
+        "{% set n = namespace(x=9) %}{% for i in range(60) %}{% set n.x = n.x * n.x %}{% endfor %}",
+    ],
+)
+def test_little_does_not_become_much(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(template_sandbox, "MAX_CHARS", 1 << 20)
+    template = ChatTemplate(source)
+    tracemalloc.start()
+    try:
+        with pytest.raises(InvalidValueError, match=r"the chat template (fails|refuses)"):
+            render(template, HELLO)
+        assert tracemalloc.get_traced_memory()[1] < 4e6
+    finally:
+        tracemalloc.stop()
+
+
+def test_time_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(template_sandbox, "MAX_CPU_SECONDS", 0.01)
+    with pytest.raises(InvalidValueError, match=r"it takes more than 0.01 seconds"):
+        render(ChatTemplate("{% for i in range(99999) %}{{ range(9999) | sum }}{% endfor %}"), HELLO)
+
+
+def test_a_long_conversation_is_within_the_budget() -> None:
+    source = "{% for m in messages %}{{ '<|' ~ m.role ~ '|>' + m.content.strip() | trim }}\n{% endfor %}"
+    messages = [{"role": "user", "content": "x" * 1000}] * 4000
+    assert len(render(ChatTemplate(source), messages)) == 4000 * 1009
+
+
 def test_a_template_that_does_not_compile_says_where() -> None:
     template = ChatTemplate("fine\n{% for %}")
     for _ in range(2):
         with pytest.raises(UnsupportedFieldError, match=r"does not compile \(line 2\)"):
             render(template, HELLO)
+
+
+def test_a_template_nested_too_deeply_does_not_compile() -> None:
+    with pytest.raises(UnsupportedFieldError, match="does not compile"):
+        render(ChatTemplate("{{ " + "+".join(["1"] * 500) + " }}"), HELLO)
 
 
 def test_generation_blocks_and_loop_controls() -> None:

@@ -88,6 +88,18 @@ def test_a_byte_level_folder(tmp_path: Path) -> None:
     assert tokenizer.render_chat(messages) == "<s>ab</s>"
 
 
+def test_ids_with_holes(tmp_path: Path) -> None:
+    """The highest id counts, not how many there are."""
+    vocab = {char: i for i, char in enumerate(byte_alphabet())} | {"ab": 300}
+    library = tokenizers.Tokenizer(models.BPE(vocab=vocab, merges=[("a", "b")]))
+    library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    library.decoder = decoders.ByteLevel()
+    tokenizer = open_folder(tmp_path, library, generation_config={"eos_token_id": 300})
+    assert (tokenizer.vocab_size, set(tokenizer.eos_token_ids)) == (301, {300})
+    assert tokenizer.encode("ab") == [300]
+    assert tokenizer.decode([300, 280]) == "ab"
+
+
 @pytest.mark.parametrize("scheme", ["always", "first", "never"])
 def test_a_metaspace_folder(tmp_path: Path, scheme: Any) -> None:
     pieces = ["\u2581", "a", "b", "\u2581\u2581", "\u2581a"]

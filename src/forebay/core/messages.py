@@ -58,6 +58,8 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     profile_digest: str
     answer_class: str
     default_max_tokens: int
+    max_requests: int
+    max_waiting: int
     resolved: dict[str, str] = msgspec.field(default_factory=dict)  # setting -> "value (reason)"
 
 

@@ -81,11 +81,15 @@ class TokenLogprobs(msgspec.Struct, frozen=True):
 
 
 class SampledRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a step gave one request: no tokens for an unfinished prompt. `error` is set when its row held a NaN."""
+    """What a step gave one request: no tokens for an unfinished prompt.
+
+    error: why there is nothing, such as a NaN in its row; error_code, a code of errors.py, comes with it.
+    """
 
     request_id: str
     token_ids: list[int]
     logprobs: list[TokenLogprobs] | None = None
+    error_code: str | None = None
     error: str | None = None
 
 

@@ -16,10 +16,11 @@ from forebay.core.sampling_params import SamplingParams
 from forebay.engine.client import EngineClient
 from forebay.engine.frontend import FrontEnd, TextModel
 from forebay.engine.input_processor import LONG_TEXT, Prompt
-from forebay.errors import EngineDeadError, ForebayError, UnavailableError
+from forebay.errors import EngineDeadError, ForebayError, OverloadedError, UnavailableError
 from forebay.observe.metrics import Metrics
 from forebay.observe.step_log import StepLog
 from forebay.profile import Profile, values
+from forebay.scheduler.admission import Throughput
 from forebay.tokenizer import Tokenizer
 from forebay.weights.sources import resolve_source
 
@@ -92,6 +93,10 @@ class AsyncEngine:
     def step_log(self) -> StepLog:
         return self._front.step_log
 
+    def now_ns(self) -> int:
+        """The clock of all events."""
+        return self._clock.now_ns()
+
     @property
     def num_open(self) -> int:
         """Requests the engine has not ended yet."""
@@ -155,6 +160,7 @@ class AsyncEngine:
     async def stream(self, request: AddRequest) -> AsyncGenerator[CompletionChunk, None]:
         """Send a prepared request and give its chunks; `generate` is `prepare` and this."""
         self._check_open()
+        self._check_room(request.sampling.n)
         arrived = asyncio.Event()
         stream = self._front.outputs.open(request, arrived.set)
         self._idle.clear()
@@ -212,6 +218,21 @@ class AsyncEngine:
         self._client.check()
         if self._draining:
             raise UnavailableError("the engine is draining and takes no new requests; send them to another replica")
+
+    def _check_room(self, n: int) -> None:
+        """The engine counts only what it has read; this bounds what waits unread while a step takes long or hangs."""
+        limit = self.info.max_requests + self.info.max_waiting
+        if self._front.outputs.num_children + n <= limit:
+            return
+        throughput = Throughput()
+        for record in self.step_log.last():
+            throughput.add(record.num_prefill_tokens + record.num_decode_tokens, record.end_ns - record.start_ns)
+        retry_after = throughput.retry_after(n, self._front.outputs.lengths())
+        self.metrics.refused(OverloadedError.label)
+        raise OverloadedError(
+            f"max_requests + max_waiting = {limit} requests are open already; retry in {retry_after:.1f} s",
+            retry_after=retry_after,
+        )
 
     def _send_abort(self, request_ids: list[str], reason: str) -> None:
         if request_ids and self._client.alive:

@@ -100,7 +100,7 @@ def _runner(parts: Assembly) -> ModelRunner:
     limits = PlanLimits(
         max_tokens=resolved.scheduler.token_budget,
         max_requests=resolved.scheduler.max_requests,
-        max_logit_rows=resolved.scheduler.max_requests,
+        max_logit_rows=resolved.scheduler.token_budget,  # a request with drafts samples a row for each
         max_model_len=resolved.model.max_model_len,
         num_blocks=resolved.kv.num_blocks,
     )
@@ -130,6 +130,8 @@ def _engine_info(parts: Assembly, source: str) -> EngineInfo:
         profile_digest=resolved.digest,
         answer_class=resolved.answer_class,
         default_max_tokens=resolved.scheduler.default_max_tokens,
+        max_requests=resolved.scheduler.max_requests,
+        max_waiting=resolved.scheduler.max_waiting,
         resolved=resolved.explained(),
     )
 

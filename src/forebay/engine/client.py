@@ -52,7 +52,7 @@ class EngineClient:
         self._context = zmq.Context()
         self._context.setsockopt(zmq.LINGER, 0)
         self._sink = self._context.socket(zmq.PUSH)
-        self._sink.set_hwm(0)
+        self._sink.set_hwm(0)  # what may wait here is bounded by AsyncEngine
         self._source = zmq.asyncio.Context(self._context).socket(zmq.PULL)
         self._source.set_hwm(0)
 

@@ -19,7 +19,6 @@ from forebay.errors import (
     ForebayError,
     InternalError,
     InvalidValueError,
-    NumericsError,
     OverloadedError,
     UnavailableError,
 )
@@ -155,7 +154,10 @@ class EngineCore:
             logger.error(reason, exc_info=error)
             if not self._executor.usable:
                 raise EngineDeadError(f"{reason}; its executor is lost") from error
-            failed = [SampledRequest(request_id=r.request_id, token_ids=[], error=reason) for r in scheduled.requests]
+            failed = [
+                SampledRequest(request_id=r.request_id, token_ids=[], error_code=InternalError.code, error=reason)
+                for r in scheduled.requests
+            ]
             return ModelOutput(step=scheduled.step, requests=tuple(failed))
         except BaseException:  # a Ctrl-C in a script or notebook: the engine stays usable
             self._scheduler.drop_step()
@@ -169,15 +171,14 @@ class EngineCore:
         )
 
     def _update_output(self, update: Update) -> RequestOutput:
-        code, error = (None, None) if update.error is None else _coded(update.error)
         reason = update.request.finish_reason if update.finished else None
         return self._output(
             update.request,
             reason,
             token_ids=update.new_token_ids,
             logprobs=update.logprobs,
-            error_code=code,
-            error=error,
+            error_code=update.error_code,
+            error=update.error,
         )
 
     def _rest(self) -> EngineOutputs | None:
@@ -255,12 +256,6 @@ class EngineCore:
         """Every open request as the scheduler sees it."""
         requests = [self._scheduler.get(own) for own in self._open]
         return {"open": [_described(request) for request in requests if request is not None], **self._stats()}
-
-
-def _coded(error: str) -> tuple[str, str]:
-    """A runner's error as (code, message): "numerics: ..." is the model's own, everything else is ours."""
-    code, _, message = error.partition(": ")
-    return (code, message) if code == NumericsError.code else (InternalError.code, error)
 
 
 def _described(request: Request) -> dict[str, Any]:

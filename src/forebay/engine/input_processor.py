@@ -35,8 +35,9 @@ class InputProcessor:
 
     def tokenize(self, prompt: Prompt, *, add_special_tokens: bool = True) -> list[int]:
         """Token ids of a text, or the checked ids themselves. Raises InvalidValueError for an empty prompt or an id
-        that tokenizer or model do not have."""
+        that tokenizer or model do not have, ContextLengthError for a text that no tokenizing could make fit."""
         if isinstance(prompt, str):
+            self._check_size(prompt)
             token_ids = self._tokenizer.encode(prompt, add_special_tokens=add_special_tokens)
         elif not isinstance(prompt, list | tuple):
             raise InvalidValueError(f"prompt must be text or a list of token ids, got {prompt!r:.80}", param="prompt")
@@ -62,7 +63,19 @@ class InputProcessor:
         tenant: str = "",
         received_ns: int | None = None,
     ) -> AddRequest:
-        """The message for the engine. Raises ContextLengthError if prompt + max_tokens can never fit."""
+        """The message for the engine. Raises ContextLengthError if prompt + max_tokens can never fit, and
+        InvalidValueError for an n that can never be queued or an id that could be a child's."""
+        if ":" in (request_id or ""):
+            raise InvalidValueError(
+                f"request_id must not contain ':', got {request_id!r:.80}; it separates the ids of children",
+                param="request_id",
+            )
+        if sampling.n > self._info.max_waiting:
+            raise InvalidValueError(
+                f"n={sampling.n} is more than the waiting queue holds; use n <= {self._info.max_waiting} or raise "
+                "max_waiting",
+                param="n",
+            )
         now_ns = self._clock.now_ns()
         return AddRequest(
             request_id=request_id or new_request_id(),
@@ -76,6 +89,19 @@ class InputProcessor:
             received_ns=now_ns if received_ns is None else received_ns,
             tokenized_ns=now_ns,
         )
+
+    def _check_size(self, text: str) -> None:
+        """Tokenizing megabytes takes seconds; a text of that many bytes is known to be too long without it."""
+        longest = self._tokenizer.longest
+        if longest is None or len(text) < self._info.max_model_len:
+            return
+        fewest, limit = len(text.encode(errors="replace")) // longest, self._info.max_model_len
+        if fewest >= limit:
+            raise ContextLengthError(
+                f"the prompt has at least {fewest} tokens and the context length is {limit}: shorten the prompt to "
+                f"{limit - 1} tokens or fewer",
+                param="prompt",
+            )
 
     def _max_tokens(self, num_prompt: int, asked: int | None) -> int:
         limit = self._info.max_model_len

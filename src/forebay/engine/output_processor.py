@@ -31,7 +31,6 @@ class _Child:
         self._detokenizer = IncrementalDetokenizer(tokenizer, prompt_token_ids=request.prompt_token_ids)
         self._stops = StopStrings(request.sampling.stop)
         self._one_by_one = bool(request.sampling.stop)
-        self._eos = frozenset[int]() if request.sampling.ignore_eos else tokenizer.eos_token_ids
 
     @property
     def stopped(self) -> bool:
@@ -40,7 +39,7 @@ class _Child:
     def push(self, output: RequestOutput) -> CompletionChunk | None:
         """The chunk of one step's output; None if there is nothing to say."""
         ended = output.finish_reason
-        token_ids, text = ([], "") if self.stopped else self._read(output.token_ids)
+        token_ids, text = ([], "") if self.stopped else self._read(output)
         if ended is not None:
             text += self._stops.push(self._detokenizer.finish()) + self._stops.finish()
             ended = FinishReason.STOP.value if self.stopped else ended
@@ -56,10 +55,11 @@ class _Child:
             events=output.events,
         )
 
-    def _read(self, token_ids: list[int]) -> tuple[list[int], str]:
+    def _read(self, output: RequestOutput) -> tuple[list[int], str]:
         """Tokens that count and their text; what follows the token that completed a stop string is dropped."""
-        # the end-of-sequence token ends the text, so it is no part of it even where its piece is printable
-        readable = token_ids[:-1] if token_ids and token_ids[-1] in self._eos else token_ids
+        token_ids = output.token_ids
+        # the engine stops at an end-of-sequence token only; it is no part of the text even where its piece is printable
+        readable = token_ids[:-1] if output.finish_reason == FinishReason.STOP else token_ids
         if not self._one_by_one:
             return token_ids, self._detokenizer.push(readable)
         text = ""
@@ -155,11 +155,17 @@ class OutputProcessor:
         self._metrics = metrics
         self._step_log = step_log
         self._entries: dict[str, _Entry] = {}
+        self._num_children = 0
 
     @property
     def num_open(self) -> int:
         """Requests that the engine has not ended."""
         return len(self._entries)
+
+    @property
+    def num_children(self) -> int:
+        """Their completions that it has not ended."""
+        return self._num_children
 
     def open(self, request: AddRequest, notify: Callable[[], None] = lambda: None) -> RequestStream:
         """A stream for a request that is about to be sent. Raises InvalidValueError if its id is in use."""
@@ -167,11 +173,20 @@ class OutputProcessor:
             raise InvalidValueError(f"request_id {request.request_id!r} is in use; choose another", param="request_id")
         stream = RequestStream(request, self._tokenizer, notify)
         self._entries[request.request_id] = _Entry(request, stream, set(range(request.sampling.n)))
+        self._num_children += request.sampling.n
         self._metrics.received()
         return stream
 
     def open_ids(self) -> list[str]:
         return list(self._entries)
+
+    def lengths(self) -> list[int]:
+        """Prompt + max_tokens of each completion that the engine has not ended."""
+        return [
+            len(entry.request.prompt_token_ids) + entry.request.max_tokens
+            for entry in self._entries.values()
+            for _ in entry.open
+        ]
 
     def process(self, message: EngineOutputs) -> list[str]:
         """Route one message. Returns engine request ids to abort: a stop string is complete, or a sibling failed."""
@@ -191,7 +206,7 @@ class OutputProcessor:
 
     def fail_all(self, error: ForebayError) -> None:
         """End every open stream with `error`: the engine is gone."""
-        entries, self._entries = self._entries, {}
+        entries, self._entries, self._num_children = self._entries, {}, 0
         for entry in entries.values():
             if entry.stream is not None:
                 entry.stream.fail(error)
@@ -230,7 +245,8 @@ class OutputProcessor:
 
     def _end(self, entry: _Entry, output: RequestOutput, error: ForebayError | None, reason: str) -> None:
         """The engine has ended one child."""
-        entry.open.discard(output.child_index)
+        entry.open.remove(output.child_index)
+        self._num_children -= 1
         if not entry.open:
             del self._entries[output.request_id]
         if error is None or isinstance(error, InternalError | RequestAbortedError):

@@ -117,8 +117,15 @@ class BlockManager:
         num_tokens = request.num_tokens - len(request.draft_token_ids)
         hashes = self._hashes(request, holding, num_tokens // self.block_size)
         hit = self._cache.longest_hit(hashes, num_tokens)
-        self._share(request, holding, hit, [[self._cache.find(group, h) for h in hashes[first:hit]]
-                                            for group, first in enumerate(self._firsts(request, hit))])
+        self._share(
+            request,
+            holding,
+            hit,
+            [
+                [self._cache.find(group, h) for h in hashes[first:hit]]
+                for group, first in enumerate(self._firsts(request, hit))
+            ],
+        )
         if request.num_preemptions == 0:  # the client must not see a preemption
             request.num_cached_tokens = hit * self.block_size
         return hit * self.block_size
@@ -169,21 +176,24 @@ class BlockManager:
                 if count > self.pools[group].num_available:
                     return False
                 if len(holding.tables[group]) - holding.let_go[group] + count > holding.promised[group]:
-                    raise InternalError(f"request {request.request_id} was promised {holding.promised[group]} blocks "
-                                        f"of group {group} and asks for more at num_tokens={num_tokens}")
+                    raise InternalError(
+                        f"request {request.request_id} was promised {holding.promised[group]} blocks "
+                        f"of group {group} and asks for more at num_tokens={num_tokens}"
+                    )
             for pool, table, count in zip(self.pools, holding.tables, missing, strict=True):
                 table.extend([pool.take() for _ in range(count)])
         holding.num_tokens = max(holding.num_tokens, num_tokens)
         return True
 
     def truncate(self, request: Request, num_tokens: int) -> None:
-        """Rewind to `num_tokens` (rejected drafts), giving back whole blocks. InternalError below the committed length.
-        """
+        """Rewind to `num_tokens` (rejected drafts), giving back whole blocks. InternalError below the committed one."""
         holding = self._holdings[request.request_id]
         if num_tokens < holding.committed:
             kind = "sealed" if num_tokens < holding.sealed else "committed"
-            raise InternalError(f"truncate to {num_tokens} is below the {kind} length of {request.request_id}; "
-                                f"its first {holding.committed} tokens are final")
+            raise InternalError(
+                f"truncate to {num_tokens} is below the {kind} length of {request.request_id}; "
+                f"its first {holding.committed} tokens are final"
+            )
         keep = blocks_for(num_tokens, self.block_size)
         for pool, table in zip(self.pools, holding.tables, strict=True):
             while len(table) > keep:
@@ -196,8 +206,10 @@ class BlockManager:
         holding = self._holdings[request.request_id]
         known = request.num_tokens - len(request.draft_token_ids)
         if not holding.committed <= num_tokens <= min(holding.num_tokens, known):
-            raise InternalError(f"commit of {num_tokens} tokens of {request.request_id}: {holding.committed} are "
-                                f"committed, {holding.num_tokens} have slots, {known} are not drafts")
+            raise InternalError(
+                f"commit of {num_tokens} tokens of {request.request_id}: {holding.committed} are "
+                f"committed, {holding.num_tokens} have slots, {known} are not drafts"
+            )
         old, full = holding.committed // self.block_size, num_tokens // self.block_size
         if full > old and self._cache is not None and holding.findable:
             hashes = self._hashes(request, holding, full)
@@ -215,8 +227,10 @@ class BlockManager:
         checks that the tokens are committed and keeps the length, below which nothing can be truncated."""
         holding = self._holdings[request.request_id]
         if not holding.sealed <= num_tokens <= holding.committed:
-            raise InternalError(f"seal of {num_tokens} tokens of {request.request_id}: {holding.sealed} are sealed, "
-                                f"{holding.committed} committed")
+            raise InternalError(
+                f"seal of {num_tokens} tokens of {request.request_id}: {holding.sealed} are sealed, "
+                f"{holding.committed} committed"
+            )
         holding.sealed = num_tokens
 
     def free(self, request: Request) -> None:

@@ -111,21 +111,6 @@ def reported(resolved: ResolvedProfile, name: str, value: Any, reason: str) -> R
     return dataclasses.replace(resolved, **{section: changed}, reasons={**resolved.reasons, name: reason})
 
 
-def with_hot_values(resolved: ResolvedProfile, changes: Mapping[str, Any]) -> ResolvedProfile:
-    """A copy with hot fields changed, at a step boundary of a running engine.
-
-    Raises ProfileError for an unknown field, one that needs a restart, or a wrong value.
-    """
-    for name, value in changes.items():
-        if name not in SETTINGS:
-            raise ProfileError(f"unknown setting {name!r}", param=name)
-        if not SETTINGS[name].hot:
-            hot = ", ".join(n for n, s in SETTINGS.items() if s.hot)
-            raise ProfileError(f"{name} cannot change while serving, restart to change it; hot are {hot}", param=name)
-        resolved = reported(resolved, name, value, "changed while serving")
-    return resolved
-
-
 class _Decisions:
     """The values so far and why; turned into sections when all are made."""
 

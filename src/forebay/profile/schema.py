@@ -147,7 +147,6 @@ class SchedulerSection(_Section, Generic[A]):
         unit="requests",
         minimum=1,
         maximum=10**6,
-        hot=True,
     )
     overcommit: float = setting(
         1.0,
@@ -166,7 +165,6 @@ class SchedulerSection(_Section, Generic[A]):
         unit="tokens",
         minimum=1,
         maximum=2**24,
-        hot=True,
     )
 
 

@@ -1,4 +1,4 @@
-"""What is known about one profile field besides its value: type, range, unit, meaning, hotness.
+"""What is known about one profile field besides its value: type, range, unit, meaning.
 
 A field is declared as `name: type = setting(default, "meaning", ...)`; everything else (checks, errors, docs, flags)
 is derived from that line.
@@ -25,7 +25,6 @@ class Setting:
     """One field of a profile.
 
     minimum, maximum: inclusive bounds. choices: the only values allowed. auto: "auto" is allowed, and resolved once.
-    hot: may change between two steps of a running engine; every other field needs a restart.
     """
 
     kind: type
@@ -36,7 +35,6 @@ class Setting:
     maximum: float | None = None
     choices: tuple[str, ...] = ()
     auto: bool = False
-    hot: bool = False
 
     def wanted(self) -> str:
         """The values allowed, in words: "an integer from 1 to 1024 or "auto"" """
@@ -86,7 +84,6 @@ def setting(
     maximum: float | None = None,
     choices: tuple[str, ...] = (),
     auto: bool = False,
-    hot: bool = False,
 ) -> Any:
     """Declare a dataclass field that carries a Setting. `kind` is the default's type unless that is "auto"."""
     described = Setting(
@@ -98,7 +95,6 @@ def setting(
         maximum=maximum,
         choices=choices,
         auto=auto,
-        hot=hot,
     )
     return dataclasses.field(default=default, metadata={"setting": described})
 

@@ -33,7 +33,7 @@ class ModelRunner:
 def _result(request: ScheduledRequest, outputs: StepOutputs, row: int) -> SampledRequest:
     if not outputs.ok[row : row + request.num_sampled].all():
         message = f"the model produced NaN or infinite logits at output position {request.output_position}"
-        return SampledRequest(request_id=request.request_id, token_ids=[], error=f"{NumericsError.code}: {message}")
+        return SampledRequest(request_id=request.request_id, token_ids=[], error_code=NumericsError.code, error=message)
     accepted = _accepted(request, outputs.token[row : row + request.num_sampled].tolist())
     logprobs = None
     if request.sampling.logprobs is not None:

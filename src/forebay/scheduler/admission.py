@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Iterable, Sequence
 
-from forebay.core.request import Request, WaitReason
+from forebay.core.request import Request, RequestStatus, WaitReason
 from forebay.errors import ContextLengthError, InvalidValueError, OverloadedError
 from forebay.kvcache.block_manager import BlockManager
 from forebay.scheduler.policy import Ranking
@@ -30,6 +30,15 @@ class Throughput:
         """None before the first step that took time."""
         return self._tokens / self._seconds if self._seconds > 0 else None
 
+    def retry_after(self, places: int, lengths: Sequence[int]) -> float:
+        """Seconds until `places` requests have left: requests end at the rate throughput / mean tokens of one (Little).
+        lengths: prompt + max_tokens of those that are there, which stand for the unknown output lengths, so this errs
+        to the long side."""
+        rate = self.tokens_per_s
+        if not rate:
+            return _RETRY_UNMEASURED_S
+        return min(max(places * sum(lengths) / len(lengths) / rate, _RETRY_MIN_S), _RETRY_MAX_S)
+
 
 class Admission:
     """The waiting requests in rank order, at most `max_waiting` of them (preempted ones come on top)."""
@@ -45,14 +54,20 @@ class Admission:
         """Raises what stands against queueing `requests`: InvalidValueError or ContextLengthError (they can never run),
         OverloadedError (no room now)."""
         if len(requests) > self._max_waiting:
-            raise InvalidValueError(f"n={len(requests)} is more than the waiting queue holds; "
-                                    f"use n <= {self._max_waiting} or raise max_waiting", param="n")
+            raise InvalidValueError(
+                f"n={len(requests)} is more than the waiting queue holds; "
+                f"use n <= {self._max_waiting} or raise max_waiting",
+                param="n",
+            )
         for request in requests:
             self._check_fits(request)
-        if len(self.waiting) + len(requests) > self._max_waiting:
-            retry_after = self._retry_after(len(requests), [*live, *requests])
-            raise OverloadedError(f"max_waiting={self._max_waiting} requests are waiting already; "
-                                  f"retry in {retry_after:.1f} s", retry_after=retry_after)
+        if self._num_new() + len(requests) > self._max_waiting:
+            lengths = [request.max_total_tokens for request in (*live, *requests)]
+            retry_after = self.throughput.retry_after(len(requests), lengths)
+            raise OverloadedError(
+                f"max_waiting={self._max_waiting} requests are waiting already; retry in {retry_after:.1f} s",
+                retry_after=retry_after,
+            )
 
     def put(self, request: Request) -> None:
         """Queue a new or a preempted request at its rank."""
@@ -60,6 +75,10 @@ class Admission:
 
     def remove(self, request: Request) -> None:
         self.waiting.remove(request)
+
+    def _num_new(self) -> int:
+        """How many of `waiting` have not run yet."""
+        return sum(request.status is RequestStatus.WAITING for request in self.waiting)
 
     def explain(self, skipped: Sequence[tuple[Request, WaitReason | None]]) -> None:
         """Set wait reasons: each skipped candidate has its own, and those behind the last one share its."""
@@ -80,17 +99,13 @@ class Admission:
             return
         prompt, room = request.num_prompt_tokens, largest - request.num_prompt_tokens
         if room < 1:
-            raise ContextLengthError(f"prompt has {prompt} tokens and the KV cache holds {largest}; "
-                                     f"shorten it to at most {largest - 1} tokens", param="prompt")
-        raise ContextLengthError(f"max_tokens={request.max_tokens} after a prompt of {prompt} tokens can never fit the "
-                                 f"KV cache of {largest} tokens; the largest max_tokens that fits is {room}",
-                                 param="max_tokens")
-
-    def _retry_after(self, places: int, live: Sequence[Request]) -> float:
-        """Seconds until `places` requests have left: requests end at the rate throughput / mean tokens of one (Little).
-        max_tokens stands for the unknown output length, so this errs to the long side."""
-        rate = self.throughput.tokens_per_s
-        if rate is None:
-            return _RETRY_UNMEASURED_S
-        mean_tokens = sum(request.max_total_tokens for request in live) / len(live)
-        return min(max(places * mean_tokens / rate, _RETRY_MIN_S), _RETRY_MAX_S)
+            raise ContextLengthError(
+                f"prompt has {prompt} tokens and the KV cache holds {largest}; "
+                f"shorten it to at most {largest - 1} tokens",
+                param="prompt",
+            )
+        raise ContextLengthError(
+            f"max_tokens={request.max_tokens} after a prompt of {prompt} tokens can never fit the "
+            f"KV cache of {largest} tokens; the largest max_tokens that fits is {room}",
+            param="max_tokens",
+        )

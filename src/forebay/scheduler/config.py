@@ -25,8 +25,9 @@ class SchedulerConfig:
             if value is not None and value < 1:
                 raise ProfileError(f"{name} must be at least 1, got {value}", param=f"scheduler.{name}")
         if self.batching not in ("continuous", "static"):
-            raise ProfileError(f'batching must be "continuous" or "static", got {self.batching!r}',
-                               param="scheduler.batching")
+            raise ProfileError(
+                f'batching must be "continuous" or "static", got {self.batching!r}', param="scheduler.batching"
+            )
 
     @property
     def max_chunk(self) -> int:

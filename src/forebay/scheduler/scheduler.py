@@ -25,12 +25,13 @@ from forebay.scheduler.step_builder import Rows, StepBuilder
 
 @dataclass(slots=True)
 class Update:
-    """What a step gave one request. `error` comes with finished and request.finish_reason ERROR."""
+    """What a step gave one request. error_code and error come with finished and request.finish_reason ERROR."""
 
     request: Request
     new_token_ids: list[int]
     logprobs: list[TokenLogprobs] | None
     finished: bool
+    error_code: str | None = None
     error: str | None = None
 
 
@@ -82,8 +83,9 @@ class Scheduler:
         Raises InvalidValueError, ContextLengthError (it can never fit), OverloadedError (the queue is full)."""
         for request in requests:
             if request.request_id in self._requests:
-                raise InvalidValueError(f"request_id={request.request_id!r} is in use; choose another",
-                                        param="request_id")
+                raise InvalidValueError(
+                    f"request_id={request.request_id!r} is in use; choose another", param="request_id"
+                )
         self._admission.check(requests, self._requests.values())
         now = self._clock.now_ns()
         for request in requests:
@@ -131,8 +133,9 @@ class Scheduler:
         self._extend_running(step)
         self._admit_waiting(step, may_admit)
         if not step.rows:
-            raise InternalError(f"no request can run: {len(self._running)} running, "
-                                f"{len(self._admission.waiting)} waiting")
+            raise InternalError(
+                f"no request can run: {len(self._running)} running, {len(self._admission.waiting)} waiting"
+            )
         self._in_flight = {request_id: rows.request for request_id, rows in step.rows.items()}
         self._next_step += 1
         return step.build(self._blocks, self.events, len(self._admission.waiting), self._profile_digest)
@@ -164,8 +167,12 @@ class Scheduler:
 
     def _take_drafts(self, step: StepBuilder, request: Request, chunk: int, others: int) -> int:
         """Drafts get what the other running requests leave, and none beyond the last token that could be wanted."""
-        wanted = min(len(request.draft_token_ids), self._config.max_chunk - chunk, step.budget.left - others,
-                     request.max_tokens - len(request.output_token_ids) - 1)
+        wanted = min(
+            len(request.draft_token_ids),
+            self._config.max_chunk - chunk,
+            step.budget.left - others,
+            request.max_tokens - len(request.output_token_ids) - 1,
+        )
         drafts = step.budget.take(wanted)
         request.draft_token_ids = request.draft_token_ids[:drafts]
         return drafts
@@ -226,8 +233,14 @@ class Scheduler:
         self._admission.remove(request)
         insort(self._running, request, key=self._rank)
         request.status, request.wait_reason = RequestStatus.RUNNING, None
-        self.events.record(request.request_id, "admitted", step.now_ns, step.step, self._blocks.num_promised(request),
-                           f"{'forked' if forked else 'cached'}={reused}")
+        self.events.record(
+            request.request_id,
+            "admitted",
+            step.now_ns,
+            step.step,
+            self._blocks.num_promised(request),
+            f"{'forked' if forked else 'cached'}={reused}",
+        )
         self._extend(step, request, others=0)
         return None
 
@@ -237,8 +250,10 @@ class Scheduler:
         """Apply the results of the step in flight. Returns an Update for every request that got tokens or ended, in
         step order."""
         if self._in_flight is None or not scheduled.step == model.step == self._next_step - 1:
-            raise InternalError(f"update() of step {scheduled.step} with results of step {model.step}; "
-                                f"the last step is {self._next_step - 1}")
+            raise InternalError(
+                f"update() of step {scheduled.step} with results of step {model.step}; "
+                f"the last step is {self._next_step - 1}"
+            )
         in_flight, self._in_flight = self._in_flight, None
         results = {result.request_id: result for result in model.requests}
         now = self._clock.now_ns()
@@ -263,10 +278,11 @@ class Scheduler:
     def _apply(
         self, request: Request, item: ScheduledRequest, result: SampledRequest | None, now: int, step: int
     ) -> Update | None:
-        error = _fault(item, result)
-        if result is None or error is not None:
+        fault = _fault(item, result)
+        if result is None or fault is not None:
             self._finish(request, FinishReason.ERROR, now, step)
-            return Update(request, [], None, True, error)
+            code = None if result is None else result.error_code
+            return Update(request, [], None, True, code or InternalError.code, fault)
         if item.num_sampled == 0:
             self._advance(request, item, item.start + len(item.token_ids))
             return None
@@ -318,10 +334,9 @@ def _family(request: Request) -> str:
 def _until_stop(request: Request, token_ids: list[int]) -> tuple[list[int], FinishReason | None]:
     """The tokens that count (an end-of-sequence token does), and why the request ends with them."""
     room = request.max_tokens - len(request.output_token_ids)
-    if not request.sampling.ignore_eos:
-        for index, token in enumerate(token_ids[:room]):
-            if token in request.eos_token_ids:
-                return token_ids[: index + 1], FinishReason.STOP
+    for index, token in enumerate(token_ids[:room]):
+        if token in request.eos_token_ids:
+            return token_ids[: index + 1], FinishReason.STOP
     return token_ids[:room], FinishReason.LENGTH if len(token_ids) >= room else None
 
 

@@ -55,11 +55,20 @@ class StepBuilder:
                 events.record(request.request_id, "chunk", self.now_ns, self.step, num_known + num_drafts)
         usage = blocks.usage()
         record = StepRecord(
-            step=self.step, profile_digest=profile_digest, num_requests=len(scheduled),
-            num_prefill_tokens=num_tokens - num_decode_tokens, num_decode_tokens=num_decode_tokens,
-            num_waiting=num_waiting, blocks_used=usage.used, blocks_free=usage.free, blocks_cached=usage.cached,
-            blocks_promised=usage.promised, slack_slots=usage.slack_slots,
-            skipped=tuple(self.skipped), preempted=tuple(self.preempted), start_ns=self.now_ns,
+            step=self.step,
+            profile_digest=profile_digest,
+            num_requests=len(scheduled),
+            num_prefill_tokens=num_tokens - num_decode_tokens,
+            num_decode_tokens=num_decode_tokens,
+            num_waiting=num_waiting,
+            blocks_used=usage.used,
+            blocks_free=usage.free,
+            blocks_cached=usage.cached,
+            blocks_promised=usage.promised,
+            slack_slots=usage.slack_slots,
+            skipped=tuple(self.skipped),
+            preempted=tuple(self.preempted),
+            start_ns=self.now_ns,
         )
         return SchedulerOutput(step=self.step, requests=tuple(scheduled), record=record)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -152,8 +151,3 @@ class Usage:
             "total_tokens": prompt_tokens + self.completion_tokens,
             "prompt_tokens_details": {"cached_tokens": sum(self.cached.values())},
         }
-
-
-def now_ns() -> int:
-    """The clock of all events: CLOCK_MONOTONIC."""
-    return time.monotonic_ns()

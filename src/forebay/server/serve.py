@@ -10,6 +10,7 @@ import socket
 import sys
 import time
 from collections.abc import Awaitable, Iterator
+from pathlib import Path
 
 import msgspec
 import uvicorn
@@ -17,6 +18,7 @@ import uvicorn
 from forebay import env
 from forebay.engine.async_engine import AsyncEngine
 from forebay.errors import SetupError
+from forebay.observe.step_log import StepLog
 from forebay.profile import Profile
 from forebay.server.app import build_app
 from forebay.server.gateway import Gateway
@@ -32,16 +34,23 @@ BACKLOG = 2048
 KEEP_ALIVE_S = 75
 
 
-def serve(profile: Profile, host: str = "127.0.0.1", port: int = 8000, settings: ServerSettings | None = None) -> int:
+def serve(
+    profile: Profile,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    settings: ServerSettings | None = None,
+    step_log: Path | None = None,
+) -> int:
     """Serve until SIGTERM or SIGINT, or until the engine dies. Returns the process's exit code.
 
+    step_log: a file that gets every step record (see StepLog).
     The port is taken before the model is loaded, and listens once it can answer. Raises SetupError subclasses.
     """
     began = time.monotonic()
     listener = bind(host, port)
     config = _uvicorn_config()
     with contextlib.closing(listener), asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
-        return runner.run(_serve(profile, listener, settings or ServerSettings(), began))
+        return runner.run(_serve(profile, listener, settings or ServerSettings(), StepLog(step_log), began))
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -111,9 +120,13 @@ class _Signals:
         (self.stop if self.drain.is_set() else self.drain).set()
 
 
-async def _serve(profile: Profile, listener: socket.socket, settings: ServerSettings, began: float) -> int:
+async def _serve(
+    profile: Profile, listener: socket.socket, settings: ServerSettings, step_log: StepLog, began: float
+) -> int:
     signals = _Signals()
-    starting = asyncio.create_task(AsyncEngine.start(profile, log_level=env.log_level(), progress=True))
+    starting = asyncio.create_task(
+        AsyncEngine.start(profile, step_log=step_log, log_level=env.log_level(), progress=True)
+    )
     await _first(_finished(starting), signals.drain.wait())
     if not starting.done():
         starting.cancel()

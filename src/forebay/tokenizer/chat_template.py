@@ -1,6 +1,8 @@
 """Chat templates: messages to prompt text, by the model's own jinja template, sandboxed.
 
-The environment is the one the templates are written for: Hugging Face transformers, utils/chat_template_utils.py.
+The environment is the one the templates are written for: Hugging Face transformers, utils/chat_template_utils.py, less
+the filters that are not for prompts. tokenizer/template_sandbox.py says what of a hostile template is bounded, and what
+is not: rendering may take seconds, so it belongs in a thread.
 """
 
 from __future__ import annotations
@@ -14,13 +16,12 @@ from typing import Any, NoReturn
 
 import jinja2
 from jinja2 import nodes
-from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
-from jinja2.runtime import Context, Macro
-from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.runtime import Macro
 
 from forebay.errors import InvalidValueError, UnsupportedFieldError
+from forebay.tokenizer.template_sandbox import TemplateEnvironment, budget
 
 MAX_RENDERED_CHARS = 1 << 24  # a prompt of more characters is refused; four million tokens are less
 _MAX_SHOWN_CHARS = 300
@@ -46,21 +47,6 @@ class _Generation(Extension):
         return caller()
 
 
-class _Environment(ImmutableSandboxedEnvironment):
-    """The sandbox, with the operators that make much from little held to MAX_RENDERED_CHARS."""
-
-    intercepted_binops = frozenset({"*", "**"})
-
-    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        if operator == "**" and not (isinstance(left, int | float) and abs(left) <= 1e6 and abs(right) <= 64):
-            raise SecurityError("a power this large is not allowed in a chat template")
-        for many, count in ((left, right), (right, left)):
-            repeats = isinstance(many, str | list | tuple) and isinstance(count, int)
-            if repeats and len(many) * count > MAX_RENDERED_CHARS:
-                raise SecurityError("a repetition this long is not allowed in a chat template")
-        return super().call_binop(context, operator, left, right)
-
-
 def _raise_exception(message: str) -> NoReturn:
     raise _RefusedError(message)
 
@@ -76,11 +62,11 @@ def _tojson(
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
-def _environment() -> ImmutableSandboxedEnvironment:
-    environment = _Environment(trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols])
-    environment.filters["tojson"] = _tojson
+def _environment() -> TemplateEnvironment:
+    environment = TemplateEnvironment(
+        {"tojson": _tojson}, trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
+    )
     environment.globals["raise_exception"] = _raise_exception
-    del environment.globals["lipsum"]
     return environment
 
 
@@ -98,7 +84,7 @@ class ChatTemplate:
     def _compiled(self) -> jinja2.Template:
         try:
             return _environment().from_string(self.source)
-        except (jinja2.TemplateError, RecursionError) as error:
+        except (jinja2.TemplateError, RecursionError, SyntaxError, MemoryError) as error:  # the last: nested deeply
             line = f" (line {error.lineno})" if isinstance(error, jinja2.TemplateSyntaxError) else ""
             raise UnsupportedFieldError(
                 f"messages: this model's chat template does not compile{line}: {_shown(error)}; use a plain prompt",
@@ -111,11 +97,12 @@ class ChatTemplate:
         parts: list[str] = []
         length = 0
         try:
-            for part in template.generate({**variables, "strftime_now": now.strftime}):
-                parts.append(part)
-                length += len(part)
-                if length > MAX_RENDERED_CHARS:
-                    raise _RefusedError(f"the prompt is longer than {MAX_RENDERED_CHARS} characters")
+            with budget():
+                for part in template.generate({**variables, "strftime_now": now.strftime}):
+                    parts.append(part)
+                    length += len(part)
+                    if length > MAX_RENDERED_CHARS:
+                        raise _RefusedError(f"the prompt is longer than {MAX_RENDERED_CHARS} characters")
         except _RefusedError as error:
             raise InvalidValueError(
                 f"messages: the chat template refuses them: {_shown(error)}", param="messages"

@@ -17,6 +17,7 @@ import tokenizers
 from tokenizers import models, pre_tokenizers
 
 from forebay.errors import ModelFormatError, UnsupportedModelError
+from forebay.tokenizer.longest import has_every_byte, longest_token
 from forebay.tokenizer.pieces import Pieces, byte_level_pieces, sentencepiece_pieces
 from forebay.tokenizer.pre_tokenizers import PreTokenizer, pre_tokenizer
 from forebay.tokenizer.spm import SentencePieceBPE
@@ -50,6 +51,10 @@ class _Vocabulary:
             tokenizers.AddedToken(text, normalized=False, special=i in self.special_ids, rstrip=i in self.rstrip_ids)
             for i, text in self.added.items()
         ]
+
+    def longest(self) -> int | None:
+        """Most bytes of a text that one token stands for, if all of the text yields tokens."""
+        return None if self.rstrip_ids else longest_token(self.tokens)
 
     def identity(self) -> list[bytes]:
         return ["\n".join(self.tokens).encode(), repr((self.added, sorted(self.rstrip_ids))).encode()]
@@ -93,6 +98,7 @@ def _byte_level(metadata: Mapping[str, Any]) -> Tokenizer:
         vocab_size=len(vocabulary.tokens),
         templates=_templates(metadata),
         identity=[b"gguf-bpe", repr(pre).encode(), *vocabulary.identity(), "\n".join(merges).encode()],
+        longest=vocabulary.longest() if has_every_byte(set(vocabulary.tokens), True) else None,
     )
 
 
@@ -111,6 +117,7 @@ def _sentencepiece(metadata: Mapping[str, Any]) -> Tokenizer:
         vocab_size=len(tokens),
         templates=_templates(metadata),
         identity=[b"gguf-spm", *vocabulary.identity(), array("d", scores).tobytes()],
+        longest=vocabulary.longest(),
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import tokenizers
 
 from forebay.errors import ModelFormatError, UnsupportedModelError
+from forebay.tokenizer.longest import longest_in_file
 from forebay.tokenizer.pieces import Pieces, byte_level_pieces, sentencepiece_pieces
 from forebay.tokenizer.tokenizer import SpecialTokens, Tokenizer, checked_id, library_ids
 from forebay.weights.checkpoint import Checkpoint
@@ -39,7 +40,8 @@ def tokenizer_from_folder(checkpoint: Checkpoint) -> Tokenizer:
     config = _json_file(checkpoint, "tokenizer_config.json")
     names = _special_names(config, _json_file(checkpoint, "special_tokens_map.json"))
     _mark_special(library, names)
-    size = max([library.get_vocab_size(), *(i + 1 for i in library.get_added_tokens_decoder())])
+    vocabulary = library.get_vocab()
+    size = 1 + max(vocabulary.values(), default=-1)  # ids may have holes
 
     def encode(text: str) -> list[int]:
         return library_ids(library, text)
@@ -51,6 +53,7 @@ def tokenizer_from_folder(checkpoint: Checkpoint) -> Tokenizer:
         vocab_size=size,
         templates=_templates(checkpoint, config),
         identity=[b"tokenizer.json", raw, repr(sorted(names.items())).encode()],
+        longest=longest_in_file(json.loads(raw), vocabulary),
     )
 
 

@@ -37,6 +37,7 @@ class Tokenizer:
     chat_template   source of the default template, or None
     digest          sha256 (hex) of all that decides ids, text and prompts
     pieces          the bytes of each token
+    longest         most bytes of a text that one token stands for, None where there is no limit
     """
 
     def __init__(
@@ -48,12 +49,14 @@ class Tokenizer:
         vocab_size: int,
         templates: Mapping[str, str],
         identity: Iterable[bytes],
+        longest: int | None = None,
     ) -> None:
         """identity: what `encode_text` and `pieces` were made from. templates: "default", "tool_use" -> jinja."""
         self._encode_text = encode_text
         self._special = special
         self._templates = {name: ChatTemplate(source) for name, source in templates.items()}
         self.pieces = pieces
+        self.longest = longest
         self.vocab_size = vocab_size
         self.bos_token_id = special.bos_token_id
         self.eos_token_ids = special.eos_token_ids

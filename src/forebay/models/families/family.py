@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -76,6 +77,14 @@ class Family:
     spec_from_gguf: Callable[[Fields, Checkpoint], DecoderSpec]
     hf: Naming = HF_NAMING
     gguf: Naming = GGUF_NAMING
+
+
+def refuse(fields: Fields, *names: str, why: str, neutral: float = 0) -> None:
+    """UnsupportedModelError for a field that no family reads and that says something else than `neutral`."""
+    for name in names:
+        value = fields.values.get(fields.prefix + name, neutral)
+        if value is not None and value != neutral:
+            raise UnsupportedModelError(f"{fields.origin}: {fields.prefix}{name} is {value!r:.40}: {why}")
 
 
 def without(names: dict[str, str], *dropped: str) -> dict[str, str]:
@@ -199,6 +208,15 @@ def gguf_rope(fields: Fields, checkpoint: Checkpoint, head_dim: int) -> RopeSpec
         raise UnsupportedModelError(
             f"{fields.origin}: rope scaling {kind!r} is not supported; known: none, linear, yarn"
         )
+    other = "this form of YaRN is not supported; use a model without it"
+    refuse(fields, "rope.scaling.yarn_ext_factor", "rope.scaling.yarn_attn_factor", why=other, neutral=1)
+    refuse(fields, "rope.scaling.yarn_log_multiplier", why=other)
+    factor = fields.number("rope.scaling.factor", 1.0)
+    attention_factor = fields.number("rope.scaling.attn_factor", 1.0)
+    if kind == "yarn":  # llama.cpp: what the file gives is on top of YaRN's own
+        attention_factor *= 1.0 + 0.1 * math.log(max(factor, 1.0))
+    elif attention_factor != 1.0:
+        raise UnsupportedModelError(f"{fields.origin}: rope.scaling.attn_factor without yarn is not supported")
     factors = None
     if "rope_freqs.weight" in checkpoint.tensor_names():
         factors = tuple(checkpoint.tensor("rope_freqs.weight").vector().tolist())
@@ -211,7 +229,10 @@ def gguf_rope(fields: Fields, checkpoint: Checkpoint, head_dim: int) -> RopeSpec
         base=fields.number("rope.freq_base", 10000.0),
         rotary_dim=rotary_dim,
         kind="default" if kind == "none" else kind,
-        factor=fields.number("rope.scaling.factor", 1.0),
+        factor=factor,
         original_max_position=fields.size("rope.scaling.original_context_length", fields.size("context_length")),
+        beta_fast=fields.number("rope.scaling.yarn_beta_fast", 32.0),
+        beta_slow=fields.number("rope.scaling.yarn_beta_slow", 1.0),
+        attention_factor=attention_factor,
         frequency_factors=factors,
     )

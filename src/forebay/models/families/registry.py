@@ -7,7 +7,7 @@ import math
 from forebay.errors import UnsupportedModelError
 from forebay.models.decoder_spec import DecoderSpec, RopeSpec
 from forebay.models.decoder_weights import DecoderWeights, Naming, WeightLoader
-from forebay.models.families.family import Family
+from forebay.models.families.family import Family, refuse
 from forebay.models.families.gemma3 import GEMMA3
 from forebay.models.families.llama import LLAMA, MISTRAL
 from forebay.models.families.olmo2 import OLMO2
@@ -19,6 +19,8 @@ from forebay.weights.checkpoint import Checkpoint
 FAMILIES: tuple[Family, ...] = (LLAMA, MISTRAL, QWEN2, QWEN3, GEMMA3, PHI3, OLMO2)
 _BY_HF_NAME = {name: family for family in FAMILIES for name in family.architectures}
 _BY_GGUF_NAME = {name: family for family in FAMILIES for name in family.gguf_architectures}
+_EXPERTS = ("expert_count", "num_experts", "num_local_experts", "n_routed_experts")  # the first in a GGUF
+_NO_EXPERTS = "experts are not supported; use a dense model"
 
 
 def load_decoder(checkpoint: Checkpoint) -> tuple[DecoderSpec, DecoderWeights]:
@@ -33,11 +35,13 @@ def _described(checkpoint: Checkpoint) -> tuple[DecoderSpec, Naming]:
         architecture = str(checkpoint.config.get("general.architecture"))
         family = _find(_BY_GGUF_NAME, architecture, checkpoint)
         fields = Fields(checkpoint.config, str(checkpoint.path), f"{architecture}.")
+        refuse(fields, *_EXPERTS, why=_NO_EXPERTS)
         return _checked(family.spec_from_gguf(fields, checkpoint), family.gguf, checkpoint), family.gguf
     architectures = checkpoint.config.get("architectures")
     architecture = str(architectures[0]) if isinstance(architectures, list) and architectures else "missing"
     family = _find(_BY_HF_NAME, architecture, checkpoint)
     fields = Fields(checkpoint.config, f"{checkpoint.path}/config.json")
+    refuse(fields, *_EXPERTS, why=_NO_EXPERTS)
     return _checked(family.spec_from_hf(fields), family.hf, checkpoint), family.hf
 
 

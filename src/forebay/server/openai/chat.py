@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any, NamedTuple
@@ -12,8 +13,8 @@ from starlette.responses import Response
 
 from forebay.core.outputs import CompletionChunk
 from forebay.core.sampling_params import SamplingParams
-from forebay.server.body import off_loop, read_json_body
-from forebay.server.generation import Generation, Usage, now_ns, prepare, run
+from forebay.server.body import read_json_body
+from forebay.server.generation import Generation, Usage, prepare, run
 from forebay.server.openai.answer import counting_refusals, gather, respond, response_head
 from forebay.server.openai.fields import CHAT_FIELDS
 from forebay.server.openai.logprobs import ChatLogprobs
@@ -34,10 +35,10 @@ class _Read(NamedTuple):
 
 async def chat_completions(state: ServerState, request: Request) -> Response:
     """Answer a conversation, whole or as server-sent events."""
-    received_ns = now_ns()
+    received_ns = state.engine.now_ns()
     with counting_refusals(state):
         body = await read_json_body(request, state.settings)
-        read = await off_loop(len(body), lambda: _read(state, body))
+        read = await asyncio.to_thread(_read, state, body)  # a chat template can take long on any body
     # the template has written the special tokens
     generation = await prepare(
         state, "chatcmpl", [read.prompt], read.sampling, received_ns, field="messages", add_special_tokens=False

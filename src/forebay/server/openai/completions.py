@@ -14,7 +14,7 @@ from forebay.core.outputs import CompletionChunk
 from forebay.core.sampling_params import SamplingParams
 from forebay.errors import ContextLengthError
 from forebay.server.body import off_loop, read_json_body
-from forebay.server.generation import Generation, Usage, now_ns, prepare, run
+from forebay.server.generation import Generation, Usage, prepare, run
 from forebay.server.openai.answer import counting_refusals, gather, respond, response_head
 from forebay.server.openai.fields import COMPLETION_FIELDS
 from forebay.server.openai.logprobs import CompletionLogprobs
@@ -35,7 +35,7 @@ class _Read(NamedTuple):
 
 async def completions(state: ServerState, request: Request) -> Response:
     """Complete one or several prompts, whole or as server-sent events."""
-    received_ns = now_ns()
+    received_ns = state.engine.now_ns()
     with counting_refusals(state):
         body = await read_json_body(request, state.settings)
         read = await off_loop(len(body), lambda: _read(state, body))

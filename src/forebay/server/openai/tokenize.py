@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -16,7 +18,7 @@ from forebay.server.state import ServerState
 async def tokenize(state: ServerState, request: Request) -> Response:
     """Token ids of `prompt`, or of `messages` through the chat template."""
     body = await read_json_body(request, state.settings)
-    return await off_loop(len(body), lambda: _tokenized(state, body))
+    return await asyncio.to_thread(_tokenized, state, body)  # a chat template can take long on any body
 
 
 async def detokenize(state: ServerState, request: Request) -> Response:

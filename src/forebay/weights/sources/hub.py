@@ -58,7 +58,6 @@ SIDE_FILES = (
     "merges.txt",
     "tokenizer.model",
     "chat_template.jinja",
-    "chat_template.json",
 )
 _PART = r"[A-Za-z0-9](?:[\w.-]*[A-Za-z0-9_])?"
 _REPO = re.compile(rf"{_PART}(/{_PART})?", re.ASCII)

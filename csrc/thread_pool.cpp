@@ -19,7 +19,7 @@ void pause() {
 #endif
 }
 
-// Default float control for a scope: DESIGN rule 3.
+// Default float control for a scope: nearest even, denormals kept (docs/ops.md, exact arithmetic).
 class FloatControl {
  public:
   FloatControl() {

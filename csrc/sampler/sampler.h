@@ -1,4 +1,4 @@
-// Sampling and log-probabilities of logit rows (DESIGN rules 7 and 8). Plain code over the kernel table.
+// Sampling and log-probabilities of logit rows; the rules are in docs/ops.md. Plain code over the kernel table.
 #pragma once
 
 #include <cstdint>

@@ -73,5 +73,5 @@ def _is_text(value: object) -> bool:
 
 def _check(name: str, value: object, ok: bool, wanted: str) -> None:
     if not ok:
-        shown = repr(value)
+        shown = repr(list(value) if isinstance(value, tuple) else value)  # clients know lists, not tuples
         raise InvalidValueError(f"{name} must be {wanted}, got {shown[:80]}", param=name)

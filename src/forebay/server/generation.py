@@ -13,7 +13,7 @@ import msgspec
 from forebay.core.messages import AddRequest
 from forebay.core.outputs import CompletionChunk
 from forebay.core.sampling_params import SamplingParams
-from forebay.errors import ContextLengthError
+from forebay.errors import ContextLengthError, InvalidValueError
 from forebay.server.state import ServerState
 
 # 53 bits survive every JSON reader that keeps numbers as doubles.
@@ -65,6 +65,7 @@ async def prepare(
     kind: prefix of the response id. field: what the client calls a prompt, for errors.
     Raises InvalidValueError, ContextLengthError, UnavailableError, EngineDeadError.
     """
+    _check_room(state, len(prompts), sampling.n, field)
     if sampling.seed is None:
         sampling = msgspec.structs.replace(sampling, seed=secrets.randbits(SEED_BITS))
     id_ = f"{kind}-{secrets.token_hex(16)}"
@@ -85,6 +86,17 @@ async def prepare(
             raise ContextLengthError(error.message, param=where) from None
         requests.append(request)
     return Generation(id=id_, requests=requests, n=sampling.n, logprobs=sampling.logprobs is not None)
+
+
+def _check_room(state: ServerState, num_prompts: int, n: int, field: str) -> None:
+    """Refuse what even an idle queue cannot take: trying again would never help."""
+    room = state.engine.info.max_waiting
+    if num_prompts > 1 and num_prompts * n > room:
+        raise InvalidValueError(
+            f"{field} has {num_prompts} prompts, with n={n} that is {num_prompts * n} completions and the queue holds "
+            f"{room}: send at most {max(1, room // n)} prompts at a time",
+            param=field,
+        )
 
 
 def run(state: ServerState, generation: Generation) -> AsyncGenerator[Indexed, None]:

@@ -1,4 +1,8 @@
-"""stories260K: greedy ids equal the published program's, up to a documented tie."""
+"""stories260K: greedy ids equal the published program's, all 962 of them.
+
+The golden run's two best logits are never closer than 3.9e-3 (its own `min_top2_margin`), far above what the order of
+float32 sums can move, so no tie has to be allowed for.
+"""
 
 from __future__ import annotations
 
@@ -10,29 +14,16 @@ import pytest
 from tests.models.test_families import make_driver
 from tests.support.shared import shared_path
 
-# Where the two best logits of the golden run are closer than this, float32 summation order decides.
-TIE = 1e-4
-
 
 @pytest.mark.parametrize("backend", ["reference", "native"])
 def test_greedy_ids(backend: str) -> None:
     folder = shared_path("models/stories260K")
-    golden = json.loads((folder / "greedy_golden_fp32.json").read_text())
     driver = make_driver(folder / "hf", backend, max_model_len=512)
-    compared = 0
-    for index, row in enumerate(golden):
-        ids, wanted = row["prompt_ids"], row["greedy_ids"]
-        logits = driver.logits(str(index), ids)[-1:]
-        for step, token in enumerate(wanted):
-            best = int(np.argmax(logits[-1]))
-            if best != token:
-                gap = logits[-1][best] - logits[-1][token]
-                assert gap < TIE, f"{row['prompt']!r} step {step}: {best} for {token}, logits {gap} apart"
-                break
-            compared += 1
-            if len(ids) + step + 1 < 500:
-                logits = driver.logits(str(index), [token])
-            else:
-                break
+    for row in json.loads((folder / "greedy_golden_fp32.json").read_text()):
+        got = []
+        logits = driver.logits(row["prompt"], row["prompt_ids"])
+        while len(got) < len(row["greedy_ids"]):
+            got.append(int(np.argmax(logits[-1])))
+            logits = driver.logits(row["prompt"], got[-1:])
+        assert got == row["greedy_ids"], row["prompt"]
     driver.plan.close()
-    assert compared > 300

@@ -117,7 +117,9 @@ def test_a_killed_engine_ends_everything(flags: list[str], tmp_path: Path, clien
         assert time.monotonic() - began < AT_ONCE_S
         assert [error["code"] for error in errors] == ["engine_dead"] * 2
         assert server.process.wait(timeout=20) == 1
-        assert "the engine died" in server.log.read_text()
+        log = server.log.read_text()
+        assert "the engine died" in log
+        assert "killed by SIGKILL" in log  # an operator learns the cause even if no request was open
 
 
 @contextlib.asynccontextmanager

@@ -195,6 +195,8 @@ class EngineClient:
             error = EngineDeadError(f"the engine died: {error.message}")
         self._error = error
         if not self._closing:
+            if self._ready.done():  # before that, whoever starts it reports the error
+                logger.error(error.message)
             self.dead.set()
         waiting: list[asyncio.Future[Any]] = [self._ready, *self._calls.values()]
         for future in waiting:

@@ -9,7 +9,7 @@ from forebay.kvcache.block_manager import BlockManager
 
 
 def choose_victim(running: Sequence[Request]) -> Request:
-    """The running request of the worst rank: lowest priority, latest admitted. `running` is in rank order."""
+    """The running request of the worst rank: highest `priority`, then latest arrived. `running` is in rank order."""
     return running[-1]
 
 

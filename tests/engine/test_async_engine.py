@@ -12,6 +12,7 @@ from contextlib import aclosing
 from typing import Any, Literal
 
 import pytest
+import zmq
 
 from forebay import LLM, AsyncLLM, SamplingParams
 from forebay.core.messages import EngineOutputs
@@ -228,12 +229,15 @@ def test_death_ends_every_open_request_at_once(kind: Literal["kill", "lose"]) ->
 def test_a_fault_while_reading_is_a_death_too() -> None:
     """Whatever goes wrong on this side of the wire, nobody waits for ever."""
 
-    def broken(message: EngineOutputs) -> None:
-        time.sleep(0.3)  # so that more messages are on their way when the reader ends
-        raise RuntimeError("cannot take this")
-
     async def run() -> None:
         engine = await AsyncEngine.start(stories_profile())
+
+        def broken(message: EngineOutputs) -> None:
+            deadline = time.monotonic() + 10
+            while not engine._client._source.get(zmq.EVENTS) & zmq.POLLIN:  # the next message waits as this one fails
+                assert time.monotonic() < deadline
+            raise RuntimeError("cannot take this")
+
         engine._client.attach(broken, engine._on_death)
         assert isinstance(await asyncio.wait_for(outcome(engine, PROMPTS[0], ENDLESS), 30), EngineDeadError)
         assert engine.dead.is_set()

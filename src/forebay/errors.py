@@ -18,8 +18,7 @@ ForebayError
     |-- ProfileError              bad profile file or flag
     |-- ModelSourceError          a model source cannot be read or fetched
     |-- ModelFormatError          a model file is truncated, corrupt or hostile
-    |-- UnsupportedModelError     an architecture, tensor type or tokenizer we do not know
-    `-- MissingExtraError         an optional dependency is not installed
+    `-- UnsupportedModelError     an architecture, tensor type or tokenizer we do not know
 """
 
 from __future__ import annotations
@@ -148,11 +147,6 @@ class ModelFormatError(SetupError):
 class UnsupportedModelError(SetupError):
     code = "unsupported_model"
     label = "unsupported_model"
-
-
-class MissingExtraError(SetupError):
-    code = "missing_extra"
-    label = "missing_extra"
 
 
 def error_named(code: str, message: str, *, param: str | None = None, retry_after: float = 1.0) -> ForebayError:

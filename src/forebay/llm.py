@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncGenerator, Callable, Collection, Generator, Iterable, Iterator, Sequence
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing, closing, contextmanager
+from itertools import repeat
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -24,7 +24,7 @@ from forebay.engine.input_processor import Prompt
 from forebay.engine.output_processor import RequestStream
 from forebay.errors import InternalError, InvalidValueError, OverloadedError, UnavailableError
 from forebay.observe.metrics import Metrics
-from forebay.observe.step_log import StepLog
+from forebay.observe.recorder import Recorder
 from forebay.profile import Profile, load_profile
 from forebay.tokenizer import Tokenizer
 from forebay.weights.sources import resolve_source
@@ -56,9 +56,11 @@ class LLM:
         *,
         profile: Profile | Path | None = None,
         progress: bool = False,
+        recorder: Recorder | None = None,
         **overrides: Any,
     ) -> None:
         """model: see `model.source` of a profile (None: the profile's). progress: show a download's progress.
+        recorder: what keeps the records of steps and requests (None: the last steps, in memory).
 
         Raises SetupError subclasses.
         """
@@ -66,7 +68,7 @@ class LLM:
         clock = MonotonicClock()
         text_model = TextModel.load(resolve_source(resolved.model.source, progress=progress))
         self._core = build_engine_core(resolved, clock=clock)
-        self._front = FrontEnd.build(text_model, self._core.info, clock)
+        self._front = FrontEnd.build(text_model, self._core.info, clock, recorder)
         self._closed = False
 
     @property
@@ -82,13 +84,40 @@ class LLM:
         return self._front.metrics
 
     @property
-    def step_log(self) -> StepLog:
+    def recorder(self) -> Recorder:
         """The records of the last steps."""
-        return self._front.step_log
+        return self._front.recorder
 
     def stats(self) -> dict[str, Any]:
         """Counts of requests and blocks now."""
         return self._core.control(Control(call_id=0, op="stats")).result
+
+    def reset_prefix_cache(self) -> bool:
+        """Forget every cached prefix, so that what follows is computed anew. False if the prefix cache is off."""
+        return bool(self._core.control(Control(call_id=0, op="reset_prefix_cache")).result["done"])
+
+    def run(
+        self,
+        prompts: Iterable[Prompt],
+        sampling: SamplingParams | Iterable[SamplingParams] = DEFAULT_SAMPLING,
+        *,
+        concurrency: int | None = None,
+        add_special_tokens: bool = True,
+    ) -> Generator[tuple[int, GenerateResult], None, None]:
+        """Complete prompts (text or token ids) as places become free; gives (index of its prompt, result) as each ends.
+
+        A prompt is taken from `prompts` only when fewer than `concurrency` requests are open (None: when the engine's
+        queue has room), so `prompts` may be endless, and so may `sampling`: for all, or one each. Closing the iterator
+        aborts what is open, and so does a request that fails.
+        Raises RequestError subclasses, InternalError, EngineDeadError.
+        """
+        if concurrency is not None and (type(concurrency) is not int or concurrency < 1):
+            raise InvalidValueError(
+                f"concurrency must be an integer of at least 1, got {concurrency!r:.80}", param="concurrency"
+            )
+        each = [prompts] if isinstance(prompts, str) else prompts
+        pairs = _with_sampling(each, sampling)
+        return self._run((self._request(prompt, params, add_special_tokens) for prompt, params in pairs), concurrency)
 
     def generate(
         self,
@@ -108,8 +137,12 @@ class LLM:
         if len(params) != len(each):
             raise InvalidValueError(f"{len(each)} prompts but {len(params)} sampling parameters", param="sampling")
         requests = [self._request(p, s, add_special_tokens) for p, s in zip(each, params, strict=True)]
-        with _progress_bar(len(requests), shown=progress) as advance:
-            return self._run_all(requests, advance)
+        results: dict[int, GenerateResult] = {}
+        with _progress_bar(len(requests), shown=progress) as advance, closing(self._run(requests, None)) as finished:
+            for index, result in finished:
+                results[index] = result
+                advance()
+        return [results[index] for index in range(len(requests))]
 
     def chat(
         self, messages: list[Message], sampling: SamplingParams = DEFAULT_SAMPLING, **template: Any
@@ -157,23 +190,29 @@ class LLM:
         token_ids = self._front.inputs.tokenize(prompt, add_special_tokens=add_special_tokens)
         return self._front.inputs.request(token_ids, sampling)
 
-    def _run_all(self, requests: list[AddRequest], advance: Callable[[], None]) -> list[GenerateResult]:
-        waiting = deque(requests)
-        collectors = {request.request_id: Collector(request) for request in requests}
-        live: dict[str, RequestStream] = {}
+    def _run(
+        self, requests: Iterable[AddRequest], concurrency: int | None
+    ) -> Generator[tuple[int, GenerateResult], None, None]:
+        """`run`, of requests; the only loop over many."""
+        coming, held = enumerate(requests), None
+        live: dict[int, tuple[RequestStream, Collector]] = {}
         try:
-            while waiting or live:
-                while waiting and (stream := self._submit(waiting[0], may_wait=bool(live))) is not None:
-                    live[waiting.popleft().request_id] = stream
-                self._step_until(live.values())
-                for request_id in [i for i, stream in live.items() if stream.ready]:
-                    collectors[request_id].add(live[request_id].take())
-                    if live[request_id].done:
-                        del live[request_id]
-                        advance()
+            while True:
+                while concurrency is None or len(live) < concurrency:
+                    held = held or next(coming, None)
+                    if held is None:
+                        break
+                    index, request = held
+                    stream = self._submit(request, may_wait=bool(live))
+                    if stream is None:
+                        break  # the queue is full; again when one has ended
+                    held, live[index] = None, (stream, Collector(request))
+                if not live:
+                    return
+                self._step_until([stream for stream, _ in live.values()])
+                yield from _take_finished(live)
         finally:
-            self._leave([stream.request for stream in live.values()])
-        return [collector.result() for collector in collectors.values()]
+            self._leave([stream.request for stream, _ in live.values()])
 
     def _submit(self, request: AddRequest, *, may_wait: bool = False) -> RequestStream | None:
         """Give a request to the engine. None if `may_wait` and its queue is full: try again when one has ended."""
@@ -285,6 +324,28 @@ def _prompt_list(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
         return [prompts]
     given: list[Any] = list(prompts)
     return [given] if given and isinstance(given[0], int) else given
+
+
+def _with_sampling(
+    prompts: Iterable[Prompt], sampling: SamplingParams | Iterable[SamplingParams]
+) -> Iterator[tuple[Prompt, SamplingParams]]:
+    """Each prompt with its sampling parameters, no earlier than asked for."""
+    each = repeat(sampling) if isinstance(sampling, SamplingParams) else iter(sampling)
+    for prompt in prompts:
+        params = next(each, None)
+        if params is None:
+            raise InvalidValueError("there are more prompts than sampling parameters", param="sampling")
+        yield prompt, params
+
+
+def _take_finished(live: dict[int, tuple[RequestStream, Collector]]) -> Iterator[tuple[int, GenerateResult]]:
+    """Read what the streams have to say, and take those that have ended out of `live`. Raises a request's error."""
+    for stream, collector in live.values():
+        if stream.ready:
+            collector.add(stream.take())
+    for index in [index for index, (stream, _) in live.items() if stream.done]:
+        _, collector = live.pop(index)
+        yield index, collector.result()
 
 
 @contextmanager

@@ -193,7 +193,7 @@ def test_health_and_gauges(runner: asyncio.Runner, engine: AsyncEngine) -> None:
     runner.run(settled(engine))
     assert engine.metrics.value("forebay_requests_running") == 0
     assert engine.metrics.value("forebay_blocks", "used") == 0
-    assert engine.metrics.value("forebay_steps") == engine.step_log.last(1)[0].step + 1 > 20
+    assert engine.metrics.value("forebay_steps") == engine.recorder.last(1)[0].step + 1 > 20
 
 
 def test_noise_on_the_input_and_signals_are_survived(runner: asyncio.Runner, engine: AsyncEngine) -> None:

@@ -12,7 +12,7 @@ from forebay.engine.frontend import TextModel
 from forebay.engine.output_processor import MERGE_ABOVE, OutputProcessor, RequestStream
 from forebay.errors import EngineDeadError, InvalidValueError, OverloadedError, RequestAbortedError
 from forebay.observe.metrics import Metrics
-from forebay.observe.step_log import StepLog
+from forebay.observe.recorder import Recorder
 
 TEXT = "Once upon a time, there was a little girl named Lily."
 FINISHED = (Event(kind="finished", t_ns=9),)
@@ -24,7 +24,7 @@ class Engine:
     def __init__(self, text_model: TextModel) -> None:
         self.tokenizer = text_model.tokenizer
         self.metrics = Metrics()
-        self.outputs = OutputProcessor(text_model.tokenizer, self.metrics, StepLog())
+        self.outputs = OutputProcessor(text_model.tokenizer, self.metrics, Recorder())
         self.aborted: list[str] = []
 
     def open(self, n: int = 1, **sampling: object) -> RequestStream:

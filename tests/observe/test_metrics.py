@@ -4,7 +4,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from forebay.core.messages import Event, RequestOutput
 from forebay.core.step import Skipped, StepRecord
-from forebay.observe.metrics import METRICS, Metrics, RequestTimes
+from forebay.observe.metrics import METRICS, Metrics
 from forebay.observe.prometheus import render
 
 MS = 1_000_000
@@ -26,20 +26,6 @@ def life(*facts: tuple[str, int]) -> tuple[Event, ...]:
 
 LIFE = life(("received", 0), ("tokenized", 1), ("queued", 2), ("admitted", 12), ("chunk", 12),
             ("token", 30), ("token", 40), ("token", 60), ("finished", 61))  # fmt: skip
-
-
-def test_times_are_distances_between_events() -> None:
-    times = RequestTimes.of(LIFE)
-    assert (times.queue, times.ttft, times.itl, times.e2e) == (0.010, 0.030, (0.010, 0.020), 0.061)
-    assert times.tpot == 0.015
-
-
-def test_times_of_a_request_that_was_admitted_twice_or_never() -> None:
-    again = life(("received", 0), ("queued", 1), ("admitted", 5), ("preempted", 6), ("admitted", 50), ("token", 60))
-    assert RequestTimes.of(again).queue == 0.004
-    refused = RequestTimes.of(life(("received", 0), ("tokenized", 1)))
-    assert refused == RequestTimes(queue=None, ttft=None, itl=(), tpot=None, e2e=None)
-    assert RequestTimes.of(life(("received", 0), ("token", 1))).tpot is None
 
 
 def test_a_step_counts_and_sets_gauges() -> None:

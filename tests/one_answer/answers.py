@@ -68,7 +68,7 @@ class Seen:
 
 
 def seen(llm: LLM, results: Sequence[GenerateResult]) -> Seen:
-    records = llm.step_log.last()
+    records = llm.recorder.last()
     return Seen(
         largest_step=max(record.num_requests for record in records),
         largest_chunk=max(

@@ -175,6 +175,7 @@ def test_health_ready_version(http: httpx.Client) -> None:
     version = http.get("/version")
     assert version.json()["profile"] == version.headers["x-forebay-profile"]
     assert version.json()["model"] == "tiny-chat"
+    assert version.json()["settings"]["kv.prefix_cache"].startswith("true (")
 
 
 def test_models(http: httpx.Client) -> None:

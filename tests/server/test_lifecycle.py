@@ -19,7 +19,7 @@ import httpx
 import pytest
 
 from forebay.engine.async_engine import AsyncEngine
-from forebay.observe.step_log import read_step_log
+from forebay.observe.recorder import read_record
 from forebay.profile import load_profile
 from forebay.server.app import build_app
 from forebay.server.state import ServerSettings
@@ -202,21 +202,25 @@ def test_a_bad_model_is_one_clear_line(tmp_path: Path, content: bytes | None) ->
     assert "broken.gguf" in done.stderr
 
 
-def test_every_step_goes_to_the_file_that_was_named(flags: list[str], tmp_path: Path, client: httpx.Client) -> None:
-    path = tmp_path / "steps.jsonl"
-    with running_server([*flags, "--step-log", str(path)], tmp_path / "log") as server:
+def test_every_step_and_request_goes_to_the_file_that_was_named(flags: list[str], tmp_path: Path, client: httpx.Client) -> None:
+    path = tmp_path / "record.jsonl"
+    with running_server([*flags, "--record", str(path)], tmp_path / "log") as server:
         answer = client.post(f"{server.url}/v1/completions", json=LONG).json()
         digest = client.get(f"{server.url}/version").json()["profile"]
         assert server.stop() == 0
-    records = read_step_log(path)
+    record = read_record(path)
+    records = record.steps
+    (request,) = record.requests
+    assert (request.request_id, request.reason) == (answer["id"], "length")
+    assert sum(event.kind == "token" for event in request.events) == answer["usage"]["completion_tokens"]
     assert [record.step for record in records] == list(range(150))
     assert {record.profile_digest for record in records} == {digest}
     num_tokens = sum(record.num_prefill_tokens + record.num_decode_tokens for record in records)
     assert num_tokens == answer["usage"]["total_tokens"] - 1  # the last token is not computed
 
 
-def test_a_step_log_that_cannot_be_written_is_one_clear_line(flags: list[str], tmp_path: Path) -> None:
-    done = run_serve(*flags, "--port", "0", "--step-log", str(tmp_path / "missing" / "steps.jsonl"))
+def test_a_record_that_cannot_be_written_is_one_clear_line(flags: list[str], tmp_path: Path) -> None:
+    done = run_serve(*flags, "--port", "0", "--record", str(tmp_path / "missing" / "record.jsonl"))
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.count("\n") == 1, done.stderr
     assert "name a writable file" in done.stderr

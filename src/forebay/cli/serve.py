@@ -36,8 +36,9 @@ def serve(
         float, typer.Option(help="Most seconds that running requests get to finish after SIGTERM.", min=0)
     ] = 30.0,
     max_body_mib: Annotated[float, typer.Option(help="Largest request body.", min=0.001, max=1024)] = 4.0,
-    step_log: Annotated[
-        Path | None, typer.Option(help="A file to append a JSON line to for each step.", metavar="FILE")
+    record: Annotated[
+        Path | None,
+        typer.Option(help="A file to append a JSON line to for each step and each request.", metavar="FILE"),
     ] = None,
 ) -> None:
     from forebay import env
@@ -47,4 +48,4 @@ def serve(
 
     configure_logs(env.log_level(), "server")
     settings = ServerSettings(drain_timeout_s=drain_timeout, max_body_bytes=int(max_body_mib * 2**20))
-    raise typer.Exit(run(profile, host, port, settings, step_log))
+    raise typer.Exit(run(profile, host, port, settings, record))

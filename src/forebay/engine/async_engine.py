@@ -18,7 +18,7 @@ from forebay.engine.frontend import FrontEnd, TextModel
 from forebay.engine.input_processor import LONG_TEXT, Prompt
 from forebay.errors import EngineDeadError, ForebayError, OverloadedError, UnavailableError
 from forebay.observe.metrics import Metrics
-from forebay.observe.step_log import StepLog
+from forebay.observe.recorder import Recorder
 from forebay.profile import Profile, values
 from forebay.scheduler.admission import Throughput
 from forebay.tokenizer import Tokenizer
@@ -54,13 +54,13 @@ class AsyncEngine:
         profile: Profile,
         *,
         clock: Clock | None = None,
-        step_log: StepLog | None = None,
+        recorder: Recorder | None = None,
         progress: bool = False,
         **options: Any,
     ) -> AsyncEngine:
         """Fetch the model if need be, start the engine process, and return when it is ready.
 
-        step_log: where step records go besides memory. options: log_level, hang_limit_s, fault (see SpawnOptions).
+        recorder: where steps and requests are recorded. options: log_level, hang_limit_s, fault (see SpawnOptions).
         Raises SetupError subclasses for a profile or model that cannot be served, EngineDeadError if the process ends.
         """
         clock = clock or MonotonicClock()
@@ -74,7 +74,7 @@ class AsyncEngine:
         except BaseException:
             await client.kill()
             raise
-        return cls(client, FrontEnd.build(model, info, clock, step_log), clock)
+        return cls(client, FrontEnd.build(model, info, clock, recorder), clock)
 
     @property
     def info(self) -> EngineInfo:
@@ -90,8 +90,8 @@ class AsyncEngine:
         return self._front.metrics
 
     @property
-    def step_log(self) -> StepLog:
-        return self._front.step_log
+    def recorder(self) -> Recorder:
+        return self._front.recorder
 
     def now_ns(self) -> int:
         """The clock of all events."""
@@ -190,7 +190,7 @@ class AsyncEngine:
         try:
             await self._client.call("ping", {}, timeout_s)
         except TimeoutError:
-            last = self.step_log.last(1)
+            last = self.recorder.last(1)
             seen = f"its last finished step is {last[0].step}" if last else "it has finished no step"
             raise EngineDeadError(
                 f"the engine loop did not answer within {timeout_s:g} s: a step hangs or takes longer ({seen})"
@@ -212,7 +212,7 @@ class AsyncEngine:
         """End the engine process; requests that are still open end with UnavailableError."""
         self._draining = True
         await self._client.close()
-        self.step_log.close()
+        self.recorder.close()
 
     def _check_open(self) -> None:
         self._client.check()
@@ -225,7 +225,7 @@ class AsyncEngine:
         if self._front.outputs.num_children + n <= limit:
             return
         throughput = Throughput()
-        for record in self.step_log.last():
+        for record in self.recorder.last():
             throughput.add(record.num_prefill_tokens + record.num_decode_tokens, record.end_ns - record.start_ns)
         retry_after = throughput.retry_after(n, self._front.outputs.lengths())
         self.metrics.refused(OverloadedError.label)

@@ -10,7 +10,7 @@ from forebay.core.messages import EngineInfo
 from forebay.engine.input_processor import InputProcessor
 from forebay.engine.output_processor import OutputProcessor
 from forebay.observe.metrics import Metrics
-from forebay.observe.step_log import StepLog
+from forebay.observe.recorder import Recorder
 from forebay.tokenizer import Tokenizer, load_tokenizer
 from forebay.weights.checkpoint import open_checkpoint
 
@@ -41,16 +41,16 @@ class FrontEnd:
     inputs: InputProcessor
     outputs: OutputProcessor
     metrics: Metrics
-    step_log: StepLog
+    recorder: Recorder
 
     @classmethod
-    def build(cls, model: TextModel, info: EngineInfo, clock: Clock, step_log: StepLog | None = None) -> FrontEnd:
-        metrics, log = Metrics(), step_log or StepLog()
+    def build(cls, model: TextModel, info: EngineInfo, clock: Clock, recorder: Recorder | None = None) -> FrontEnd:
+        metrics, recorder = Metrics(), recorder or Recorder()
         return cls(
             tokenizer=model.tokenizer,
             info=info,
             inputs=InputProcessor(model.tokenizer, info, model.digest, clock),
-            outputs=OutputProcessor(model.tokenizer, metrics, log),
+            outputs=OutputProcessor(model.tokenizer, metrics, recorder),
             metrics=metrics,
-            step_log=log,
+            recorder=recorder,
         )

@@ -15,7 +15,7 @@ from forebay.engine.ids import child_id
 from forebay.engine.stop_strings import StopStrings
 from forebay.errors import ForebayError, InternalError, InvalidValueError, RequestAbortedError, error_named
 from forebay.observe.metrics import Metrics
-from forebay.observe.step_log import StepLog
+from forebay.observe.recorder import Recorder, RequestLine
 from forebay.tokenizer import IncrementalDetokenizer, Tokenizer
 
 logger = logging.getLogger(__name__)
@@ -148,12 +148,12 @@ class _Entry:
 
 
 class OutputProcessor:
-    """Owns the open streams of one front end and feeds metrics and step log with all that comes from the engine."""
+    """Owns the open streams of one front end and feeds metrics and recorder with all that comes from the engine."""
 
-    def __init__(self, tokenizer: Tokenizer, metrics: Metrics, step_log: StepLog) -> None:
+    def __init__(self, tokenizer: Tokenizer, metrics: Metrics, recorder: Recorder) -> None:
         self._tokenizer = tokenizer
         self._metrics = metrics
-        self._step_log = step_log
+        self._recorder = recorder
         self._entries: dict[str, _Entry] = {}
         self._num_children = 0
 
@@ -192,8 +192,7 @@ class OutputProcessor:
         """Route one message. Returns engine request ids to abort: a stop string is complete, or a sibling failed."""
         if message.record is not None:
             self._metrics.step(message.record)
-            if message.record.num_requests:
-                self._step_log.append(message.record)
+            self._recorder.step(message.record)
         return [request_id for output in message.outputs for request_id in self._route(output)]
 
     def close(self, request_id: str) -> list[str]:
@@ -249,8 +248,18 @@ class OutputProcessor:
         self._num_children -= 1
         if not entry.open:
             del self._entries[output.request_id]
+        num_prompt = len(entry.request.prompt_token_ids)
+        self._recorder.request(
+            RequestLine(
+                request_id=output.request_id,
+                child_index=output.child_index,
+                reason=reason if error is None else error.label,
+                num_prompt_tokens=num_prompt,
+                num_cached_tokens=output.num_cached_tokens,
+                events=output.events,
+            )
+        )
         if error is None or isinstance(error, InternalError | RequestAbortedError):
-            num_prompt = len(entry.request.prompt_token_ids)
             self._metrics.finished(reason, num_prompt, output.num_cached_tokens, output.events)
         elif output.child_index == 0:  # once for a request, not for each child
             self._metrics.refused(error.label)

@@ -9,11 +9,11 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Literal
 
 from forebay.core.messages import Event, RequestOutput
 from forebay.core.step import StepRecord
+from forebay.observe.latency import RequestTimes
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
 TOKENS = (1.0, 4.0, 16.0, 64.0, 256.0, 1024.0, 4096.0, 16384.0)
@@ -59,39 +59,6 @@ METRICS: tuple[Metric, ...] = (
     Metric("forebay_e2e_seconds", "histogram", "seconds", "From received to finished", (), SECONDS),
 )
 # fmt: on
-
-
-@dataclass(frozen=True, slots=True)
-class RequestTimes:
-    """Latencies of one completion in seconds; None where the events do not reach that far. Boundary: server_receive
-    (the engine's clock, which all processes of a machine share)."""
-
-    queue: float | None
-    ttft: float | None
-    itl: tuple[float, ...]
-    tpot: float | None
-    e2e: float | None
-
-    @classmethod
-    def of(cls, events: Iterable[Event]) -> RequestTimes:
-        first: dict[str, int] = {}
-        tokens: list[int] = []
-        for event in events:
-            first.setdefault(event.kind, event.t_ns)
-            if event.kind == "token":
-                tokens.append(event.t_ns)
-        itl = tuple((later - earlier) / 1e9 for earlier, later in pairwise(tokens))
-        return cls(
-            queue=_seconds(first.get("queued"), first.get("admitted")),
-            ttft=_seconds(first.get("received"), tokens[0] if tokens else None),
-            itl=itl,
-            tpot=sum(itl) / len(itl) if itl else None,
-            e2e=_seconds(first.get("received"), first.get("finished")),
-        )
-
-
-def _seconds(start_ns: int | None, end_ns: int | None) -> float | None:
-    return None if start_ns is None or end_ns is None else (end_ns - start_ns) / 1e9
 
 
 class Histogram:

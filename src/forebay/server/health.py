@@ -33,6 +33,7 @@ async def version(state: ServerState, request: Request) -> Response:
             "model": info.model_name,
             "profile": info.profile_digest,
             "answer_class": info.answer_class,
+            "settings": info.resolved,
         }
     )
 

@@ -18,7 +18,7 @@ import uvicorn
 from forebay import env
 from forebay.engine.async_engine import AsyncEngine
 from forebay.errors import SetupError
-from forebay.observe.step_log import StepLog
+from forebay.observe.recorder import Recorder
 from forebay.profile import Profile
 from forebay.server.app import build_app
 from forebay.server.gateway import Gateway
@@ -39,18 +39,18 @@ def serve(
     host: str = "127.0.0.1",
     port: int = 8000,
     settings: ServerSettings | None = None,
-    step_log: Path | None = None,
+    record: Path | None = None,
 ) -> int:
     """Serve until SIGTERM or SIGINT, or until the engine dies. Returns the process's exit code.
 
-    step_log: a file that gets every step record (see StepLog).
+    record: a file that gets every step and every request (see Recorder).
     The port is taken before the model is loaded, and listens once it can answer. Raises SetupError subclasses.
     """
     began = time.monotonic()
     listener = bind(host, port)
     config = _uvicorn_config()
     with contextlib.closing(listener), asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
-        return runner.run(_serve(profile, listener, settings or ServerSettings(), StepLog(step_log), began))
+        return runner.run(_serve(profile, listener, settings or ServerSettings(), Recorder(record), began))
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -121,11 +121,11 @@ class _Signals:
 
 
 async def _serve(
-    profile: Profile, listener: socket.socket, settings: ServerSettings, step_log: StepLog, began: float
+    profile: Profile, listener: socket.socket, settings: ServerSettings, recorder: Recorder, began: float
 ) -> int:
     signals = _Signals()
     starting = asyncio.create_task(
-        AsyncEngine.start(profile, step_log=step_log, log_level=env.log_level(), progress=True)
+        AsyncEngine.start(profile, recorder=recorder, log_level=env.log_level(), progress=True)
     )
     await _first(_finished(starting), signals.drain.wait())
     if not starting.done():

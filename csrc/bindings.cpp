@@ -13,6 +13,7 @@
 
 #include "cpu.h"
 #include "plan.h"
+#include "roofline/roofline.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -229,6 +230,22 @@ void bind_plan(nb::module_& m) {
       .def("segments_done", &Plan::segments_done);
 }
 
+std::uint32_t read_all(const std::string& isa, const In<std::uint8_t, 1>& data) {
+  return kernels_for(isa).read_all(data.data(), data.shape(0));
+}
+
+void bind_roofline(nb::module_& m) {
+  const auto construct_roofline = [](Roofline* at, const std::string& isa, int threads) {
+    if (threads < 1) throw std::invalid_argument("threads must be at least 1, got " + std::to_string(threads));
+    new (at) Roofline(kernels_for(isa), threads);
+  };
+  nb::class_<Roofline>(m, "Roofline")
+      .def("__init__", construct_roofline)
+      .def("read", &Roofline::read, nb::call_guard<nb::gil_scoped_release>())
+      .def("peak", &Roofline::peak, nb::call_guard<nb::gil_scoped_release>());
+  m.def("read_all", &read_all);
+}
+
 }  // namespace
 
 }  // namespace forebay
@@ -250,6 +267,7 @@ NB_MODULE(_native, m) {
                           Out<std::int32_t, 2> top_ids, Out<float, 2> top_logprobs,
                           Out<bool, 1> ok) { new (at) OutputArrays{token, logprob, top_ids, top_logprobs, ok}; });
   bind_plan(m);
+  bind_roofline(m);
   m.def("supported_isas", &supported_isas);
   m.def("sample", &sample);
   m.def("dequantize", &dequantize);

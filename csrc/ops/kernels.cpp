@@ -27,6 +27,10 @@ const Kernels& kernels() {
       next_at_least,
       race,
       race_listed,
+      read_all,
+      dot_u8_chains,
+      dot_u4_chains,
+      fma_chains,
   };
   return table;
 }

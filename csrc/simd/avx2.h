@@ -6,6 +6,8 @@
 namespace forebay::FOREBAY_ISA {
 
 constexpr int kRowTile = 2;
+constexpr int kDotPanels = 1;
+constexpr int kFmaChains = 6;
 
 struct F32x16 {
   __m256 lo, hi;
@@ -160,6 +162,7 @@ inline U8x64 load_u8(const std::uint8_t* p) {
   const __m256i* q = reinterpret_cast<const __m256i*>(p);
   return {_mm256_loadu_si256(q), _mm256_loadu_si256(q + 1)};
 }
+inline void make_opaque(U8x64& a) { __asm__ volatile("" : "+x"(a.lo), "+x"(a.hi)); }
 inline U8x64 low_nibbles(U8x64 a) {
   const __m256i mask = _mm256_set1_epi8(15);
   return {_mm256_and_si256(a.lo, mask), _mm256_and_si256(a.hi, mask)};

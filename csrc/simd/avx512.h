@@ -6,6 +6,8 @@
 namespace forebay::FOREBAY_ISA {
 
 constexpr int kRowTile = 8;
+constexpr int kDotPanels = 2;
+constexpr int kFmaChains = 12;
 
 struct F32x16 {
   __m512 v;
@@ -101,6 +103,7 @@ inline F32x16 load_bf16(const std::uint16_t* p) {
 }
 
 inline U8x64 load_u8(const std::uint8_t* p) { return {_mm512_loadu_si512(p)}; }
+inline void make_opaque(U8x64& a) { __asm__ volatile("" : "+v"(a.v)); }
 inline U8x64 low_nibbles(U8x64 a) { return {_mm512_and_si512(a.v, _mm512_set1_epi8(15))}; }
 inline U8x64 high_nibbles(U8x64 a) { return low_nibbles({_mm512_srli_epi16(a.v, 4)}); }
 

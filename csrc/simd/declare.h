@@ -25,5 +25,9 @@ std::uint64_t fixed_total(const float* w, int n);
 int next_at_least(const float* x, int from, int n, float factor, float bar);
 void race(const float* w, int n, float min_weight, const Draw& draw, int* token);
 void race_listed(const std::int32_t* ids, const float* w, int n, const Draw& draw, int* token);
+std::uint32_t read_all(const std::uint8_t* data, std::size_t bytes);
+std::uint64_t dot_u8_chains(int steps, std::int32_t* kept);
+std::uint64_t dot_u4_chains(int steps, std::int32_t* kept);
+std::uint64_t fma_chains(int steps, std::int32_t* kept);
 
 }  // namespace forebay::FOREBAY_ISA

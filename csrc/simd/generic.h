@@ -3,7 +3,9 @@
 
 namespace forebay::FOREBAY_ISA {
 
-constexpr int kRowTile = 4;  // rows of activations a linear kernel keeps in registers
+constexpr int kRowTile = 4;    // rows of activations a linear kernel keeps in registers
+constexpr int kDotPanels = 1;  // times kRowTile, and kFmaChains: chains that hide latency and stay in registers
+constexpr int kFmaChains = 4;
 
 struct F32x16 {
   float v[16];
@@ -175,6 +177,8 @@ inline U8x64 load_u8(const std::uint8_t* p) {
   std::memcpy(out.v, p, 64);
   return out;
 }
+// The compiler forgets what it knows about `a`.
+inline void make_opaque(U8x64& a) { __asm__ volatile("" : "+m"(a)); }
 inline U8x64 low_nibbles(U8x64 a) {
   for (int i = 0; i < 64; ++i) a.v[i] &= 15;
   return a;

@@ -31,6 +31,7 @@ VARIABLES = (
     Variable("HF_HOME", "~/.cache/huggingface", "Hugging Face's own cache, searched before anything is fetched"),
     Variable("HF_ENDPOINT", "https://huggingface.co", "where hf: sources are fetched from"),
     Variable("HF_TOKEN", "none", "sent to HF_ENDPOINT for gated models"),
+    Variable("OPENAI_API_KEY", "none", "sent by `bench serve` to the server it measures, unless --api-key is given"),
 )
 
 
@@ -59,6 +60,11 @@ def hf_endpoint() -> str:
 def hf_token() -> str | None:
     """Access token for gated models (HF_TOKEN). Never log it."""
     return _text("HF_TOKEN")
+
+
+def openai_api_key() -> str | None:
+    """Bearer token for a server that is measured (OPENAI_API_KEY). Never log it."""
+    return _text("OPENAI_API_KEY")
 
 
 def log_level() -> str:

@@ -18,7 +18,9 @@ ForebayError
     |-- ProfileError              bad profile file or flag
     |-- ModelSourceError          a model source cannot be read or fetched
     |-- ModelFormatError          a model file is truncated, corrupt or hostile
-    `-- UnsupportedModelError     an architecture, tensor type or tokenizer we do not know
+    |-- UnsupportedModelError     an architecture, tensor type or tokenizer we do not know
+    |-- MissingExtraError         an optional package is not installed
+    `-- BenchError                a measurement cannot be made as asked
 """
 
 from __future__ import annotations
@@ -147,6 +149,21 @@ class ModelFormatError(SetupError):
 class UnsupportedModelError(SetupError):
     code = "unsupported_model"
     label = "unsupported_model"
+
+
+class MissingExtraError(SetupError):
+    code = "missing_extra"
+    label = "missing_extra"
+
+    @classmethod
+    def of(cls, package: str, extra: str, purpose: str) -> MissingExtraError:
+        """`extra` is the optional dependency group that holds `package`."""
+        return cls(f"{purpose} needs {package}; install it with: pip install 'forebay[{extra}]'")
+
+
+class BenchError(SetupError):
+    code = "bench"
+    label = "bench"
 
 
 def error_named(code: str, message: str, *, param: str | None = None, retry_after: float = 1.0) -> ForebayError:

@@ -202,7 +202,7 @@ def test_a_bad_model_is_one_clear_line(tmp_path: Path, content: bytes | None) ->
     assert "broken.gguf" in done.stderr
 
 
-def test_every_step_and_request_goes_to_the_file_that_was_named(flags: list[str], tmp_path: Path, client: httpx.Client) -> None:
+def test_every_step_and_request_goes_to_the_record(flags: list[str], tmp_path: Path, client: httpx.Client) -> None:
     path = tmp_path / "record.jsonl"
     with running_server([*flags, "--record", str(path)], tmp_path / "log") as server:
         answer = client.post(f"{server.url}/v1/completions", json=LONG).json()

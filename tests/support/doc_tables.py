@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from forebay import env
+from forebay.bench.workload.buckets import BUCKETS
+from forebay.cli.bench.workload_flags import workload_parameters
 from forebay.errors import ForebayError, SetupError
 from forebay.observe.metrics import METRICS
 from forebay.profile.schema import SECTIONS
@@ -56,6 +58,23 @@ def errors() -> Iterator[str]:
             yield _row(f"`{cls.code}`", str(cls.http_status), f"`{cls.error_type}`", cls.label)
 
 
+def workload_flags() -> Iterator[str]:
+    """The flags that every bench command with a workload takes."""
+    yield from _table("flag", "default", "meaning")
+    for parameter in workload_parameters():
+        option = parameter.annotation.__metadata__[0]
+        flags = ", ".join(f"`{flag}`" for flag in (option.default, *option.param_decls))
+        default = parameter.default
+        shown = "" if default is None else ("on" if default else "off") if isinstance(default, bool) else f"`{default}`"
+        yield _row(flags, shown, option.help)
+
+
+def buckets() -> Iterator[str]:
+    yield from _table("bucket", "what")
+    for bucket in BUCKETS:
+        yield _row(f"`{bucket.name}`", bucket.about)
+
+
 def openai_fields() -> Iterator[str]:
     """Every field of the two generation endpoints: which of them has it, and what becomes of it."""
     both = COMPLETION_FIELDS | CHAT_FIELDS
@@ -91,7 +110,10 @@ def error_classes() -> list[type[ForebayError]]:
     return found
 
 
-TABLES = {f.__name__: f for f in (profile_fields, environment, metrics, errors, openai_fields, layers)}
+TABLES = {
+    f.__name__: f
+    for f in (profile_fields, environment, metrics, errors, openai_fields, layers, workload_flags, buckets)
+}
 
 
 def up_to_date(document: str) -> str:

@@ -91,6 +91,10 @@ struct Kernels {
                        float bar);  // first i >= from: x[i] factor >= bar
   void (*race)(const float* w, int n, float min_weight, const Draw& draw, int* token);
   void (*race_listed)(const std::int32_t* ids, const float* w, int n, const Draw& draw, int* token);
+  std::uint32_t (*read_all)(const std::uint8_t* data, std::size_t bytes);  // csrc/roofline
+  std::uint64_t (*dot_u8_chains)(int steps, std::int32_t* kept);           // return operations done
+  std::uint64_t (*dot_u4_chains)(int steps, std::int32_t* kept);
+  std::uint64_t (*fma_chains)(int steps, std::int32_t* kept);
 };
 
 // Floats of scratch that `attention` needs.

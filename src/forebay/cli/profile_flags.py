@@ -29,11 +29,13 @@ PANEL = "Profile"
 def with_profile(command: Callable[..., None]) -> Callable[..., None]:
     """Replace the `profile: Profile` parameter of a command by --profile, --set and the flags above.
 
-    The command's `model` parameter, if it is not None, overrides `model.source`.
+    The command's `model` parameter, if it is not None, overrides `model.source`. A flag that the command has itself,
+    under the same name, is the command's.
     """
     signature = inspect.signature(command, eval_str=True)
     own = [p for p in signature.parameters.values() if p.name != "profile"]
-    added = list(_parameters())
+    taken = {p.name for p in own}
+    added = [p for p in _parameters() if p.name not in taken]
 
     @functools.wraps(command)
     def run(**given: Any) -> None:
@@ -85,7 +87,7 @@ def _name(flag: str) -> str:
 
 def _profile(model: str | None, flags: dict[str, Any]) -> Profile:
     """File, then --set, then flags: the more particular wins. Raises ProfileError."""
-    changes: dict[str, Any] = dict(parse_assignment(text) for text in flags["sets"] or ())
+    changes: dict[str, Any] = dict(parse_assignment(text) for text in flags.get("sets") or ())
     for flag, dotted in FLAGS.items():
         if (text := flags[_name(flag)]) is not None:
             changes.update([parse_assignment(f"{dotted}={text}")])

@@ -162,6 +162,20 @@ def dequantize(weight: Tensor) -> F32Array:
     return out
 
 
+def measuring_kernels(isa: str, threads: int) -> _native.Roofline:
+    """What the machine can do at best with an instruction set of supported_isas(); for bench/ops.
+
+    Its methods give one timing per repeat, each of at least `seconds`: read(bytes, seconds, repeats) in bytes a second,
+    peak("dot_u8" | "dot_u4" | "fma_f32", seconds, repeats) in operations a second. The GIL is released meanwhile.
+    """
+    return _native.Roofline(isa, threads)
+
+
+def read_all(isa: str, data: npt.NDArray[np.uint8]) -> int:
+    """What the read kernel makes of `data`: the exclusive or of its little-endian 32-bit words, padded with zeros."""
+    return _native.read_all(isa, data)
+
+
 def _f32(array: npt.NDArray[Any]) -> F32Array:
     return np.ascontiguousarray(array, np.float32)
 

@@ -23,6 +23,7 @@ from forebay.server.openai.models import get_model, list_models
 from forebay.server.openai.requests import ChatBody, CompletionBody, DetokenizeBody, TokenizeBody
 from forebay.server.openai.tokenize import detokenize, tokenize
 from forebay.server.state import ServerSettings, ServerState
+from forebay.version import package_version
 
 Handler = Callable[[ServerState, Request], Awaitable[Response]]
 
@@ -46,7 +47,7 @@ def build_app(engine: AsyncEngine, settings: ServerSettings | None = None) -> Ga
     state = ServerState(engine=engine, settings=settings or ServerSettings())
     app = FastAPI(
         title="Forebay",
-        version=health.package_version(),
+        version=package_version(),
         docs_url=None,  # both pages load their scripts from elsewhere
         redoc_url=None,
         redirect_slashes=False,

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from importlib import metadata
-
 from starlette.requests import Request
 from starlette.responses import Response
 
 from forebay.observe import prometheus
 from forebay.server.reply import json_reply
 from forebay.server.state import ServerState, draining_error
+from forebay.version import package_version
 
 
 async def health(state: ServerState, request: Request) -> Response:
@@ -40,11 +39,3 @@ async def version(state: ServerState, request: Request) -> Response:
 
 async def metrics(state: ServerState, request: Request) -> Response:
     return Response(prometheus.render(state.engine.metrics), headers={"content-type": prometheus.CONTENT_TYPE})
-
-
-def package_version() -> str:
-    """The installed version; a source tree that was never installed has none."""
-    try:
-        return metadata.version("forebay")
-    except metadata.PackageNotFoundError:
-        return "0+source"

@@ -1,0 +1,57 @@
+"""OpenVINO GenAI: its continuous batching pipeline on the CPU plugin. It has no server of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import model_files
+from peer import Peer, Setting
+from venvs import TORCH, Venv, is_made
+
+PACKAGES = ("openvino-genai==2026.4.1.0", "openvino==2026.4.1", "openvino-tokenizers==2026.4.1.0", "nncf==3.4.0")
+EXPORTER = "optimum-intel==2.2.0"
+F32 = {"INFERENCE_PRECISION_HINT": "f32"}  # default: bf16 where the processor has it
+KV = "u8"  # what the CPU plugin stores keys and values in unless told otherwise
+
+
+class OpenVinoGenAI(Peer):
+    """weights: int8 is the exporter's default, scale and zero point for each row; int4-gN has them for each N weights
+    of a row (the exporter's N, 128, does not divide this model's rows of 576), embedding and head in int8.
+
+    options: max_num_batched_tokens (tokens of a step), inference_threads (default: limits.threads), properties (of
+    the CPU plugin)."""
+
+    name = "openvino_genai"
+    driver = "openvino_genai_driver.py"
+    settings = (
+        Setting("int8-b512", "int8", KV, {"max_num_batched_tokens": 512}),
+        Setting("int8-b256", "int8", KV, {"max_num_batched_tokens": 256}),
+        Setting("int8-b2048", "int8", KV, {"max_num_batched_tokens": 2048}),
+        Setting("int8-b512-t1", "int8", KV, {"max_num_batched_tokens": 512, "inference_threads": 1}),
+        Setting("int8-b512-f32", "int8", KV, {"max_num_batched_tokens": 512, "properties": F32}),
+        Setting("int4-b512", "int4-g64", KV, {"max_num_batched_tokens": 512}),
+        Setting("int4-b256", "int4-g64", KV, {"max_num_batched_tokens": 256}),
+        Setting("int4-b2048", "int4-g64", KV, {"max_num_batched_tokens": 2048}),
+        Setting("int4-g32-b512", "int4-g32", KV, {"max_num_batched_tokens": 512}),
+    )
+
+    def __init__(self) -> None:
+        self._venv = Venv(self.name)
+
+    def install(self) -> None:
+        self._venv.make([*PACKAGES, EXPORTER, TORCH], self._fill)
+
+    def installed(self) -> bool:
+        return is_made(self._venv.path)
+
+    def python(self) -> Path:
+        return self._venv.python
+
+    def model(self, setting: Setting) -> Path:
+        if setting.weights == "int8":
+            return model_files.openvino_ir(8)
+        return model_files.openvino_ir(4, "--group-size", setting.weights.removeprefix("int4-g"))
+
+    def _fill(self) -> None:
+        self._venv.pip(TORCH)
+        self._venv.pip_beside_torch(EXPORTER, *PACKAGES)

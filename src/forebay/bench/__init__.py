@@ -1,0 +1,1 @@
+"""Measuring: workloads, load, metrics by definition, and documents of what was found."""

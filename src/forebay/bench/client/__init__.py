@@ -1,0 +1,1 @@
+"""A load client for any OpenAI-compatible server: plays a Workload, records how each request looked."""

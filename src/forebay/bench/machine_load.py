@@ -1,0 +1,128 @@
+"""Who used this machine's processors while something was measured: the client, the measured processes, others."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import Self
+from urllib.parse import urlsplit
+
+import psutil
+
+from forebay.bench.result import LoadFacts
+
+MAX_CLIENT_CORES = 0.10
+MAX_FOREIGN_SHARE = 0.03
+
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1", "0.0.0.0"})
+
+
+class Meter:
+    """Measures between entering and leaving `with`. target_pids: the measured processes, asked for at both ends; None
+    if they are elsewhere, or are this process (then what it uses is `client_cores`)."""
+
+    def __init__(self, target_pids: Callable[[], Iterable[int]] | None = None) -> None:
+        self._target_pids = target_pids
+
+    def __enter__(self) -> Self:
+        self._began = _Snapshot(self._pids())
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
+        self._ended = _Snapshot(self._pids())
+
+    def facts(self) -> LoadFacts:
+        """After the block."""
+        began, ended = self._began, self._ended
+        wall_s = max(ended.at_s - began.at_s, 1e-9)
+        own = ended.own_s - began.own_s
+        target = sum(used - began.targets.get(pid, 0.0) for pid, used in ended.targets.items())
+        total = max(ended.total_s - began.total_s, 1e-9)
+        foreign = max(0.0, ended.processes_s - began.processes_s - own - target)
+        return LoadFacts(
+            wall_s=wall_s,
+            client_cores=own / wall_s,
+            target_cores=None if self._target_pids is None else target / wall_s,
+            foreign_share=foreign / total,
+            steal_share=(ended.steal_s - began.steal_s) / total,
+        )
+
+    def _pids(self) -> set[int]:
+        return set() if self._target_pids is None else set(self._target_pids()) - {os.getpid()}
+
+
+class _Snapshot:
+    """Processor seconds used so far. processes_s: by all processes. Interrupts are left out: nobody's, and our own
+    traffic makes most of them."""
+
+    def __init__(self, pids: set[int]) -> None:
+        self.at_s = time.monotonic()
+        times = psutil.cpu_times()
+        self.steal_s = getattr(times, "steal", 0.0)
+        self.processes_s = times.user + times.system + getattr(times, "nice", 0.0)
+        # guest time stands in user already
+        self.total_s = sum(getattr(times, name) for name in times._fields if not name.startswith("guest"))
+        own = os.times()
+        self.own_s = own.user + own.system
+        self.targets = {pid: used for pid in pids if (used := _used(pid)) is not None}
+
+
+def _used(pid: int) -> float | None:
+    """Processor seconds of a process; None once it is gone or if it may not be read."""
+    try:
+        times = psutil.Process(pid).cpu_times()
+    except psutil.Error:
+        return None
+    return float(times.user + times.system)
+
+
+def invalid_reasons(load: LoadFacts, *, in_process: bool) -> list[str]:
+    """Why figures taken under this load should not be believed; empty if nothing stands against them.
+
+    in_process: client and engine share a process, so that its use of the processor says nothing.
+    """
+    reasons = []
+    if not in_process and load.client_cores > MAX_CLIENT_CORES:
+        reasons.append(
+            f"the client itself used {load.client_cores:.0%} of a core (limit {MAX_CLIENT_CORES:.0%}), "
+            "so it may have measured itself; use fewer streams or a second machine"
+        )
+    if load.foreign_share > MAX_FOREIGN_SHARE:
+        reasons.append(
+            f"other processes used {load.foreign_share:.1%} of this machine (limit {MAX_FOREIGN_SHARE:.0%}); "
+            "stop them and measure again"
+        )
+    if load.steal_share > MAX_FOREIGN_SHARE:
+        reasons.append(f"the hypervisor took {load.steal_share:.1%} of the processor (limit {MAX_FOREIGN_SHARE:.0%})")
+    return reasons
+
+
+def pids_behind(url: str) -> Callable[[], set[int]] | None:
+    """A function that gives the processes which serve a URL of this machine: who listens there and its descendants.
+    None for another machine, or where it cannot be told who listens."""
+    parts = urlsplit(url)
+    if parts.hostname not in _LOOPBACK:
+        return None
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    if not _listeners(port):
+        return None
+    return lambda: {pid for root in _listeners(port) for pid in process_tree(root)}
+
+
+def _listeners(port: int) -> set[int]:
+    try:
+        connections = psutil.net_connections("tcp")
+    except psutil.Error:  # not allowed here
+        return set()
+    listening = (c for c in connections if c.status == psutil.CONN_LISTEN and c.laddr.port == port)
+    return {c.pid for c in listening if c.pid is not None}
+
+
+def process_tree(pid: int) -> set[int]:
+    """A process and its descendants; empty once it is gone."""
+    try:
+        return {pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))}
+    except psutil.Error:
+        return set()

@@ -1,0 +1,16 @@
+"""Flags that several bench commands share, as annotations of their parameters."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+Slo = Annotated[str | None, typer.Option(help="Limits for goodput: ttft:500ms,itl:50ms,tpot:40ms,e2e:5s.")]
+Repeat = Annotated[int, typer.Option(help="Runs, each with prompts of its own.", min=1)]
+Warmup = Annotated[int, typer.Option(help="Requests before, not counted.", min=0)]
+Timeout = Annotated[float, typer.Option(help="Most seconds a request may take.", min=0.1)]
+Tokenizer = Annotated[str | None, typer.Option(help="What counts tokens, for a URL: GGUF, folder or name.")]
+ApiKey = Annotated[
+    str | None, typer.Option(help="Sent as a bearer token to a URL.", envvar="OPENAI_API_KEY", show_envvar=True)
+]

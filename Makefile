@@ -3,6 +3,7 @@
 # make check   lint, format, types, import contracts
 # make docs    write the tables of docs/ from the code
 # make wheel   build dist/*.whl
+# make bench-peers   measure other engines beside this one (installs them; an hour, and nothing else may run)
 
 HOST  ?= 127.0.0.1
 PORT  ?= 8000
@@ -19,7 +20,7 @@ BUILT_FROM := pyproject.toml $(wildcard CMakeLists.txt) $(shell find csrc -type 
 SERVE := $(VENV)/.installed
 TEST  := $(VENV)/.installed-test
 
-.PHONY: serve install test check docs wheel clean
+.PHONY: serve install test check docs wheel bench-peers clean
 
 serve: $(SERVE)
 	@$(BIN)/forebay pull $(MODEL)
@@ -41,6 +42,9 @@ docs: $(TEST)
 
 wheel: $(TEST)
 	$(BIN)/python -m build --wheel --outdir dist .
+
+bench-peers: $(TEST)
+	$(BIN)/python benchmarks/peers/run.py $(ARGS)
 
 clean:
 	rm -rf $(VENV) build dist

@@ -113,5 +113,5 @@ def _figures(cell: Cell, records: Iterable[RequestRecord], meter: Meter, *, in_p
         "client_cores": load.client_cores,
         "foreign_share": load.foreign_share,
         "steal_share": load.steal_share,
-        "invalid": invalid_reasons(load, in_process=in_process),
+        "invalid": invalid_reasons([load], in_process=in_process),
     }

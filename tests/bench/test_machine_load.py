@@ -55,7 +55,7 @@ def test_a_process_that_nobody_measures_is_foreign() -> None:
     facts = meter.facts()
     assert facts.target_cores is None
     assert facts.foreign_share > 0.03
-    assert any("other processes used" in reason for reason in invalid_reasons(facts, in_process=False))
+    assert any("other processes used" in reason for reason in invalid_reasons([facts], in_process=False))
 
 
 def test_own_work_is_the_clients() -> None:
@@ -65,13 +65,20 @@ def test_own_work_is_the_clients() -> None:
             pass
     facts = meter.facts()
     assert 0.8 * USED_S < facts.client_cores * facts.wall_s < 1.2 * USED_S
-    assert any("the client itself" in reason for reason in invalid_reasons(facts, in_process=False))
-    assert not any("the client itself" in reason for reason in invalid_reasons(facts, in_process=True))
+    assert any("the client itself" in reason for reason in invalid_reasons([facts], in_process=False))
+    assert not any("the client itself" in reason for reason in invalid_reasons([facts], in_process=True))
 
 
 def test_nothing_stands_against_a_quiet_run() -> None:
     quiet = LoadFacts(wall_s=10.0, client_cores=0.1, target_cores=1.9, foreign_share=0.03, steal_share=0.0)
-    assert invalid_reasons(quiet, in_process=False) == []
+    assert invalid_reasons([quiet, quiet], in_process=False) == []
+
+
+def test_a_reason_says_in_how_many_runs_and_how_bad() -> None:
+    quiet = LoadFacts(wall_s=10.0, client_cores=0.1, target_cores=1.9, foreign_share=0.0, steal_share=0.0)
+    loud = LoadFacts(wall_s=10.0, client_cores=0.1, target_cores=1.9, foreign_share=0.25, steal_share=0.0)
+    (reason,) = invalid_reasons([quiet, loud, loud], in_process=False)
+    assert reason.startswith("other processes used up to 25.0% of this machine in 2 of 3 runs")
 
 
 def test_who_listens_is_found_on_this_machine_only() -> None:

@@ -52,7 +52,7 @@ def test_help_lists_every_command_and_loads_none() -> None:
     probe = "import sys, forebay.cli\ntry:\n    forebay.cli.main(['--help'])\nexcept SystemExit:\n    pass\n"
     probe += "print(sorted(m for m in sys.modules if m.startswith('forebay.') or m in ('numpy', 'fastapi', 'zmq')))"
     loaded = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True).stdout
-    assert loaded.splitlines()[-1] == "['forebay.cli', 'forebay.errors']"
+    assert loaded.splitlines()[-1] == "['forebay.cli', 'forebay.errors', 'forebay.version']"
 
 
 def test_help_is_fast() -> None:

@@ -1,6 +1,7 @@
 """The parts of docs/ that are written from code. `make docs` rewrites them; a test says when they are out of date.
 
-In a document a part stands between `<!-- table: NAME -->` and `<!-- end -->`.
+In a document a part stands between `<!-- table: NAME -->` and `<!-- end -->`; `<!-- include: FILE -->` is one that a
+benchmark has written to benchmarks/results/.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from forebay.profile.settings import settings_of, toml_value
 from forebay.server.openai.fields import CHAT_FIELDS, COMPLETION_FIELDS, Kind
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+RESULTS = REPOSITORY / "benchmarks" / "results"
+_INCLUDED = re.compile(r"(<!-- include: ([\w.-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 _PART = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -118,7 +121,8 @@ TABLES = {
 
 def up_to_date(document: str) -> str:
     """`document` with each part as it should be."""
-    return _PART.sub(lambda m: m[1] + "\n".join(TABLES[m[2]]()).rstrip() + "\n" + m[3], document)
+    made = _PART.sub(lambda m: m[1] + "\n".join(TABLES[m[2]]()).rstrip() + "\n" + m[3], document)
+    return _INCLUDED.sub(lambda m: m[1] + (RESULTS / m[2]).read_text("utf-8").rstrip() + "\n" + m[3], made)
 
 
 def documents() -> list[Path]:

@@ -31,8 +31,7 @@ def new_result(
 
     loads: of each run; what stands against them, and `reasons`, make it invalid. fields: further ones of Result.
     """
-    found = [*reasons, *(reason for load in loads for reason in invalid_reasons(load, in_process=in_process))]
-    against = list(dict.fromkeys(found))
+    against = list(dict.fromkeys([*reasons, *invalid_reasons(list(loads), in_process=in_process)]))
     facts = read_machine()
     machine = {**dataclasses.asdict(facts), "isa_flags": list(facts.isa_flags)}
     return Result(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Self
 from urllib.parse import urlsplit
@@ -78,25 +78,42 @@ def _used(pid: int) -> float | None:
     return float(times.user + times.system)
 
 
-def invalid_reasons(load: LoadFacts, *, in_process: bool) -> list[str]:
-    """Why figures taken under this load should not be believed; empty if nothing stands against them.
+def invalid_reasons(loads: Sequence[LoadFacts], *, in_process: bool) -> list[str]:
+    """Why figures taken under these loads, one a run, should not be believed; empty if nothing stands against them.
 
     in_process: client and engine share a process, so that its use of the processor says nothing.
     """
-    reasons = []
-    if not in_process and load.client_cores > MAX_CLIENT_CORES:
-        reasons.append(
-            f"the client itself used {load.client_cores:.0%} of a core (limit {MAX_CLIENT_CORES:.0%}), "
-            "so it may have measured itself; use fewer streams or a second machine"
-        )
-    if load.foreign_share > MAX_FOREIGN_SHARE:
-        reasons.append(
-            f"other processes used {load.foreign_share:.1%} of this machine (limit {MAX_FOREIGN_SHARE:.0%}); "
-            "stop them and measure again"
-        )
-    if load.steal_share > MAX_FOREIGN_SHARE:
-        reasons.append(f"the hypervisor took {load.steal_share:.1%} of the processor (limit {MAX_FOREIGN_SHARE:.0%})")
-    return reasons
+    own = [] if in_process else [load.client_cores for load in loads]
+    checks = (
+        (
+            own,
+            MAX_CLIENT_CORES,
+            "the client itself used {} of a core",
+            "it may have measured itself: use fewer streams",
+        ),
+        (
+            [load.foreign_share for load in loads],
+            MAX_FOREIGN_SHARE,
+            "other processes used {} of this machine",
+            "stop them",
+        ),
+        (
+            [load.steal_share for load in loads],
+            MAX_FOREIGN_SHARE,
+            "the hypervisor took {} of the processor",
+            "try later",
+        ),
+    )
+    return [
+        _reason(values, limit, what, remedy) for values, limit, what, remedy in checks if max(values, default=0) > limit
+    ]
+
+
+def _reason(values: Sequence[float], limit: float, what: str, remedy: str) -> str:
+    over = sum(value > limit for value in values)
+    most = what.format(f"{'' if over == 1 else 'up to '}{max(values):.1%}")
+    where = "" if len(values) == 1 else f" in {over} of {len(values)} runs"
+    return f"{most}{where} (limit {limit:.0%}); {remedy} and measure again"
 
 
 def pids_behind(url: str) -> Callable[[], set[int]] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,6 +24,7 @@ from forebay.bench.workload.build import WorkloadSpec, build_workload
 from forebay.observe.recorder import Record, read_record
 from forebay.tokenizer import Tokenizer
 
+RECORD_WAIT_S = 2.0
 MAX_CACHED_SHARE = 0.01  # of prompt tokens that should be new
 _WARMUP_SEED = 1_000_003  # away from the seeds of runs, which count up from the first
 
@@ -90,7 +92,7 @@ def measure(
         buckets=by_bucket([one.records for one in measured], slo=slo, seed=seed),
         runs=[one.run for one in measured],
     )
-    return result if record is None else _with_server_view(result, measured, read_record(record), slo)
+    return result if record is None else _with_server_view(result, measured, _whole_record(record, measured), slo)
 
 
 def run_once(workload: Workload, endpoint: Endpoint, observer: Observer | None = None) -> Measured:
@@ -129,6 +131,18 @@ def _found_cached(workloads: Sequence[Workload], records: Sequence[RequestRecord
         f"the server had {cached / prompt:.0%} of the prompt tokens in its prefix cache, more than these prompts "
         "share; an earlier run had the same seed: give another --seed"
     ]
+
+
+def _whole_record(path: Path, measured: Sequence[Measured]) -> Record:
+    """The server's record, once it holds all completed requests: it is written when the engine comes to rest, which may
+    be a moment after the client has its last byte. What is still missing after RECORD_WAIT_S stays unmatched."""
+    wanted = {one.response_id for run in measured for one in run.records if one.completed}
+    deadline = time.monotonic() + RECORD_WAIT_S
+    while True:
+        record = read_record(path)
+        if wanted <= {line.request_id for line in record.requests} or time.monotonic() > deadline:
+            return record
+        time.sleep(0.05)
 
 
 def _with_server_view(result: Result, measured: Sequence[Measured], record: Record, slo: SLO | None) -> Result:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +27,12 @@ import numpy as np
 
 from forebay.bench.ab import Compared, compare_served
 from forebay.bench.facts import new_result
+from forebay.bench.interrupt import ended_by_sigterm
 from forebay.bench.metrics import by_bucket, summarize
-from forebay.bench.progress import LiveProgress
-from forebay.bench.result import Result, Run, StepSeries
+from forebay.bench.progress import Bars, LiveProgress
+from forebay.bench.report import units
+from forebay.bench.report.markdown import table_lines
+from forebay.bench.result import Result, Run, StepSeries, Summary, write_result
 from forebay.bench.served import served
 from forebay.bench.statistics import ratio_interval
 from forebay.bench.workload.spec import WorkloadSpec
@@ -63,16 +67,16 @@ def batching(trace: Path, pairs: int) -> Found:
     )
     lengths = {"trace": trace, "scale_length": SCALE}
     # twice as many clients as places, so that there is always somebody to admit
-    closed = WorkloadSpec(**lengths, requests=96, concurrency=32)
+    closed = WorkloadSpec(**lengths, requests=64, concurrency=32)
     loop = _compare(static, continuous, closed, ("static", "continuous"), pairs)
-    rate = 0.7 * _rate(loop, "B")
-    times = WorkloadSpec(**lengths, requests=96, scale_rate=rate / _trace_rate(trace, 96))
+    rate = 0.7 * loop.document.buckets["B: continuous"].request_rate
+    times = WorkloadSpec(**lengths, requests=64, scale_rate=rate / _trace_rate(trace, 64))
     steady = _compare(static, continuous, times, ("static", "continuous"), pairs)
     rows = [
-        _ratio("closed loop, output token/s", loop, lambda s: s.output_token_rate),
-        _ratio("closed loop, E2E p95", loop, lambda s: s.e2e_s.p95),
-        _ratio(f"{rate:.1f} requests/s as in the trace, E2E p95", steady, lambda s: s.e2e_s.p95),
-        _ratio(f"{rate:.1f} requests/s as in the trace, TTFT p95", steady, lambda s: s.ttft_s.p95),
+        _ratio("closed loop, output token/s", loop, "output_token_rate"),
+        _ratio("closed loop, E2E p95", loop, "e2e_s.p95"),
+        _ratio(f"{rate:.1f} requests/s as in the trace, E2E p95", steady, "e2e_s.p95"),
+        _ratio(f"{rate:.1f} requests/s as in the trace, TTFT p95", steady, "ttft_s.p95"),
     ]
     return Found(
         "Static and continuous batching",
@@ -84,7 +88,7 @@ def batching(trace: Path, pairs: int) -> Found:
 
 def slack(trace: Path) -> Found:
     """How much of the KV cache holds no token while the trace's own lengths are served."""
-    spec = WorkloadSpec(trace=trace, requests=64, concurrency=16)
+    spec = WorkloadSpec(trace=trace, requests=48, concurrency=16)
     with served(profile(scheduler__max_requests=16), name="continuous") as server:
         workloads, warmup = server.planned(spec, runs=1, warmup=4)
         with LiveProgress(workloads[0].num_requests, "slack") as progress:
@@ -92,9 +96,11 @@ def slack(trace: Path) -> Found:
     assert result.steps is not None
     row = slack_of(result.steps, BLOCK_SIZE)
     lines = [
-        "| of the blocks in use | share |",
-        "|---|---:|",
-        f"| slots at the end of a request's last block that hold no token (slack) | {row['slack_share']:.2%} |",
+        *table_lines(
+            ("of the blocks in use", "share"),
+            [("slots at the end of a request's last block that hold no token (slack)", f"{row['slack_share']:.2%}")],
+            "lr",
+        ),
         "",
         f"Promised and not yet taken: {row['promised_share']:.1%} of used and promised blocks together. They are no "
         "waste of the same kind: no memory is written, and they are why an admitted request always finishes.",
@@ -117,13 +123,13 @@ def slack_of(steps: StepSeries, block_size: int) -> dict[str, Any]:
 def chunking(pairs: int) -> Found:
     """Long prompts among chats, with a small and a large token budget."""
     small, large = (profile(scheduler__token_budget=budget) for budget in (128, 4096))
-    spec = WorkloadSpec(mix=LONG_AMONG_CHAT, arrivals="poisson:1.2", requests=60)
+    spec = WorkloadSpec(mix=LONG_AMONG_CHAT, arrivals="poisson:1.2", requests=40)
     found = _compare(large, small, spec, ("4096", "128"), pairs)
     rows = [
-        _ratio("chats, ITL p95", found, lambda s: s.itl_s.p95, "short_chat"),
-        _ratio("chats, ITL p99", found, lambda s: s.itl_s.p99, "short_chat"),
-        _ratio("chats, TTFT p95", found, lambda s: s.ttft_s.p95, "short_chat"),
-        _ratio("long prompts, TTFT p50", found, lambda s: s.ttft_s.p50, "long_rag"),
+        _ratio("chats, ITL p95", found, "itl_s.p95", "short_chat"),
+        _ratio("chats, ITL p99", found, "itl_s.p99", "short_chat"),
+        _ratio("chats, TTFT p95", found, "ttft_s.p95", "short_chat"),
+        _ratio("long prompts, TTFT p50", found, "ttft_s.p50", "long_rag"),
     ]
     return Found(
         "Long prompts among chats, by token budget",
@@ -134,24 +140,12 @@ def chunking(pairs: int) -> Found:
 
 
 def _compare(a: Profile, b: Profile, spec: WorkloadSpec, names: tuple[str, str], pairs: int) -> Compared:
-    bars: list[LiveProgress] = []
-
-    def watch(words: str, requests: int) -> LiveProgress:
-        print(words, flush=True)
-        bars.append(LiveProgress(requests, words))
-        return bars[-1]
-
-    return compare_served(a, b, spec, names=names, pairs=pairs, warmup=8, watch=watch)
+    with Bars() as bars:
+        return compare_served(a, b, spec, names=names, pairs=pairs, warmup=8, watch=bars.start)
 
 
 def _runs(found: Compared, side: str) -> list[Run]:
     return [run for run in found.document.runs if run.values["side"] == "AB".index(side)]
-
-
-def _rate(found: Compared, side: str) -> float:
-    """Requests a second."""
-    runs = _runs(found, side)
-    return sum(len(run.records) for run in runs) / sum(max(r.end_ns for r in run.records) / 1e9 for run in runs)
 
 
 def _trace_rate(trace: Path, requests: int) -> float:
@@ -160,9 +154,10 @@ def _trace_rate(trace: Path, requests: int) -> float:
     return len(rows) / (rows[-1].at_s - rows[0].at_s)
 
 
-def _ratio(name: str, found: Compared, figure: Any, bucket: str | None = None) -> dict[str, Any]:
-    """A figure of both sides, pair by pair, and the ratio B / A with its interval over the pairs."""
-    sides = [[figure(_summary(run, bucket)) for run in _runs(found, side)] for side in "AB"]
+def _ratio(name: str, found: Compared, figure: str, bucket: str | None = None) -> dict[str, Any]:
+    """A figure of both sides ("e2e_s.p95" of a summary), pair by pair, and the ratio B / A with its interval."""
+    of = attrgetter(figure)
+    sides = [[of(_summary(run, bucket)) for run in _runs(found, side)] for side in "AB"]
     ratio = ratio_interval(sides[0], sides[1], seed=0)
     return {
         "figure": name,
@@ -174,7 +169,7 @@ def _ratio(name: str, found: Compared, figure: Any, bucket: str | None = None) -
     }
 
 
-def _summary(run: Run, bucket: str | None) -> Any:
+def _summary(run: Run, bucket: str | None) -> Summary:
     return summarize([run.records]) if bucket is None else by_bucket([run.records])[bucket]
 
 
@@ -183,11 +178,11 @@ def _table(a: str, b: str, rows: Sequence[dict[str, Any]]) -> list[str]:
         value = row[side]
         return f"{value:.0f}" if "token/s" in row["figure"] else f"{value * 1e3:.1f} ms"
 
-    lines = [f"| | {a} | {b} | ratio | 95 % over pairs |", "|---|---:|---:|---:|---:|"]
-    for row in rows:
-        interval = "" if row["interval"] is None else "{:.2f} to {:.2f}".format(*row["interval"])
-        cells = (row["figure"], shown(row, "a"), shown(row, "b"), f"{row['ratio']:.2f}", interval)
-        lines.append(f"| {' | '.join(cells)} |")
+    cells = [
+        (row["figure"], shown(row, "a"), shown(row, "b"), f"{row['ratio']:.2f}", units.bounds(row["interval"]))
+        for row in rows
+    ]
+    lines = table_lines(("", a, b, "ratio", "95 % over pairs"), cells, "lrrrr")
     return [*lines, "", f"Same answers on both sides: {rows[0]['same_answers']}."]
 
 
@@ -197,7 +192,8 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=3)
     parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results")
     args = parser.parse_args()
-    claims = [batching(args.trace, args.pairs), slack(args.trace), chunking(args.pairs)]
+    with ended_by_sigterm():
+        claims = [batching(args.trace, args.pairs), slack(args.trace), chunking(args.pairs)]
     reasons = [reason for claim in claims for document in claim.documents for reason in document.invalid_reasons]
     result = new_result(
         "claims",
@@ -206,9 +202,8 @@ def main() -> None:
         rows=[{"claim": claim.name, **row} for claim in claims for row in claim.rows],
         target={claim.name: [_facts(document) for document in claim.documents] for claim in claims},
     )
-    text = "\n\n".join(f"## {claim.name}\n\n" + "\n".join(claim.lines) for claim in claims) + "\n"
-    args.output.mkdir(parents=True, exist_ok=True)
-    (args.output / "claims.json").write_bytes(msgspec.json.format(msgspec.json.encode(result), indent=1))
+    text = "\n\n".join(f"### {claim.name}\n\n" + "\n".join(claim.lines) for claim in claims) + "\n"
+    write_result(result, args.output / "claims.json")
     (args.output / "claims.md").write_text(text)
     print(text)
 

@@ -14,9 +14,9 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
-import msgspec
 import numpy as np
 from venvs import Venv, run_logged, work_dir
 
@@ -42,6 +42,9 @@ from forebay.bench.machine_load import Meter
 from forebay.bench.metrics import latencies_of
 from forebay.bench.plan import Session, Turn, Workload
 from forebay.bench.record import RequestRecord
+from forebay.bench.report.markdown import table_lines
+from forebay.bench.result import write_result
+from forebay.bench.statistics import quantile
 
 VERSION = "0.13.0"
 REQUESTS = 60
@@ -147,13 +150,8 @@ def aiperf(venv: Venv, server: FakeServer, key: str) -> dict[str, Any]:
 
 
 def summary(values: list[float]) -> dict[str, float]:
-    array = np.array(values)
-    return {
-        "mean": float(array.mean()),
-        "p50": float(np.quantile(array, 0.5)),
-        "p95": float(np.quantile(array, 0.95)),
-        "max": float(array.max()),
-    }
+    found = {"mean": fmean(values), "p50": quantile(values, 0.5), "p95": quantile(values, 0.95), "max": max(values)}
+    return {name: float(found[name]) for name in FIGURES}
 
 
 def main() -> None:
@@ -176,21 +174,22 @@ def main() -> None:
 def _write(rows: list[dict[str, Any]]) -> None:
     folder = Path(__file__).resolve().parents[1] / "results"
     result = new_result("agreement", label=f"AIPerf {VERSION} and forebay bench on one fake server", rows=rows)
-    (folder / "aiperf.json").write_bytes(msgspec.json.format(msgspec.json.encode(result), indent=1))
+    write_result(result, folder / "aiperf.json")
     (folder / "aiperf.md").write_text(as_markdown(rows))
     print(as_markdown(rows))
 
 
 def as_markdown(rows: list[dict[str, Any]]) -> str:
     """Mean / p50 / p95 of each tool, and of the server's own stamps in that tool's run."""
-    lines = ["| case | figure | forebay | server's stamps | AIPerf | server's stamps |", "|---|---|---|---|---|---|"]
+    rendered = []
     for case in dict.fromkeys(row["case"] for row in rows):
         own, other = (next(r for r in rows if (r["case"], r["tool"]) == (case, tool)) for tool in ("forebay", "aiperf"))
         for name in NAMES:
             cells = (own["figures"], own["truth"], other["figures"], other["truth"])
-            shown = (" / ".join(f"{found[name][figure]:.1f}" for figure in FIGURES[:3]) for found in cells)
-            lines.append(f"| {case} | {name.removesuffix('_s')} | {' | '.join(shown)} |")
-    return "\n".join(lines) + "\n"
+            shown = [" / ".join(f"{found[name][figure]:.1f}" for figure in FIGURES[:3]) for found in cells]
+            rendered.append((case, name.removesuffix("_s"), *shown))
+    heads = ("case", "figure", "forebay", "server's stamps", "AIPerf", "server's stamps")
+    return "\n".join(table_lines(heads, rendered, "llllll")) + "\n"
 
 
 if __name__ == "__main__":

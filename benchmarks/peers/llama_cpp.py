@@ -47,8 +47,6 @@ class LlamaCpp(Peer):
         Setting("q4_0-unified-b512", "Q4_0", "f16", {"kv_unified": True, "n_batch": 512}),
         Setting("q4_0-noflash", "Q4_0", "f16", {"flash_attn": "off"}),
         Setting("q4_0-unified-noflash", "Q4_0", "f16", {"kv_unified": True, "flash_attn": "off"}),
-        Setting("iq4_nl", "IQ4_NL", "f16"),
-        Setting("iq4_nl-unified", "IQ4_NL", "f16", {"kv_unified": True}),
         Setting("q4_1", "Q4_1", "f16"),
         Setting("q4_1-unified", "Q4_1", "f16", {"kv_unified": True}),
         Setting("q8_0", "Q8_0", "f16"),
@@ -108,8 +106,11 @@ class LlamaCpp(Peer):
         words = ["download", "--no-deps", "--no-binary", "llama-cpp-python", f"llama-cpp-python=={VERSION}"]
         run_logged([sys.executable, "-m", "pip", *words, "-d", folder], self._venv.log)
         name = f"llama_cpp_python-{VERSION}"
-        with tarfile.open(folder / f"{name}.tar.gz") as archive:
-            archive.extractall(folder, filter="data")
+        try:
+            with tarfile.open(folder / f"{name}.tar.gz") as archive:
+                archive.extractall(folder, filter="data")
+        except tarfile.TarError as error:
+            raise PeerError(f"{folder / name}.tar.gz cannot be unpacked: {error}") from error
         (folder / name).rename(self._sources)
         if not (self._sources / "vendor" / "llama.cpp" / "tools" / "server").is_dir():
             raise PeerError(f"the sdist of llama-cpp-python {VERSION} has no llama.cpp/tools/server")

@@ -15,10 +15,7 @@ KV = "u8"  # what the CPU plugin stores keys and values in unless told otherwise
 
 
 class OpenVinoGenAI(Peer):
-    """weights: int8 is the exporter's default, scale and zero point for each row; int4-gN has them for each N weights
-    of a row (the exporter's N, 128, does not divide this model's rows of 576), embedding and head in int8.
-
-    options: max_num_batched_tokens (tokens of a step), inference_threads (default: limits.threads), properties (of
+    """options: max_num_batched_tokens (tokens of a step), inference_threads (default: limits.threads), properties (of
     the CPU plugin)."""
 
     name = "openvino_genai"
@@ -29,10 +26,9 @@ class OpenVinoGenAI(Peer):
         Setting("int8-b2048", "int8", KV, {"max_num_batched_tokens": 2048}),
         Setting("int8-b512-t1", "int8", KV, {"max_num_batched_tokens": 512, "inference_threads": 1}),
         Setting("int8-b512-f32", "int8", KV, {"max_num_batched_tokens": 512, "properties": F32}),
-        Setting("int4-b512", "int4-g64", KV, {"max_num_batched_tokens": 512}),
-        Setting("int4-b256", "int4-g64", KV, {"max_num_batched_tokens": 256}),
-        Setting("int4-b2048", "int4-g64", KV, {"max_num_batched_tokens": 2048}),
-        Setting("int4-g32-b512", "int4-g32", KV, {"max_num_batched_tokens": 512}),
+        Setting("int4-b512", "int4", KV, {"max_num_batched_tokens": 512}),
+        Setting("int4-b256", "int4", KV, {"max_num_batched_tokens": 256}),
+        Setting("int4-b2048", "int4", KV, {"max_num_batched_tokens": 2048}),
     )
 
     def __init__(self) -> None:
@@ -48,9 +44,7 @@ class OpenVinoGenAI(Peer):
         return self._venv.python
 
     def model(self, setting: Setting) -> Path:
-        if setting.weights == "int8":
-            return model_files.openvino_ir(8)
-        return model_files.openvino_ir(4, "--group-size", setting.weights.removeprefix("int4-g"))
+        return model_files.openvino_ir(setting.weights)
 
     def _fill(self) -> None:
         self._venv.pip(TORCH)

@@ -117,7 +117,7 @@ class Peer:
         """Install if needed. None when it is there, else the sentence that says why not."""
         try:
             self.install()
-        except PeerError as error:
+        except (PeerError, OSError) as error:
             return f"not installed: {error}"
         return None if self.installed() else "not installed: the installation left no trace"
 

@@ -38,15 +38,18 @@ class ProcessGroup:
         log.parent.mkdir(parents=True, exist_ok=True)
         self.log = log
         with log.open("wb") as out:
-            self.process = subprocess.Popen(
-                list(command),
-                stdin=subprocess.PIPE if piped else subprocess.DEVNULL,
-                stdout=subprocess.PIPE if piped else out,
-                stderr=out,
-                env={**os.environ, **env},
-                process_group=0,
-                bufsize=0,
-            )
+            try:
+                self.process = subprocess.Popen(
+                    list(command),
+                    stdin=subprocess.PIPE if piped else subprocess.DEVNULL,
+                    stdout=subprocess.PIPE if piped else out,
+                    stderr=out,
+                    env={**os.environ, **env},
+                    process_group=0,
+                    bufsize=0,
+                )
+            except OSError as error:
+                raise PeerError(f"{command[0]} cannot be started: {error.strerror}") from error
 
     def pids(self) -> list[int]:
         """Process ids of the group that live now."""

@@ -1,18 +1,17 @@
 """Forebay beside other engines on the same model: sweep each engine's settings, then measure the best ones interleaved.
 
-    python benchmarks/peers/run.py [--only NAME,...] [--transport in_process,http] [--rounds 3] [--sweep FILE]
+    python benchmarks/peers/run.py [--only NAME,...] [--transport in_process,http] [--rounds 3] [--skip REGEX]
 
 Writes benchmarks/results/peers.json (everything, the sweeps and the foreign load included) and peers.md (the tables).
-An engine that cannot be installed or started is in the tables with the reason.
+The rows of a transport that this run does not measure stay as an earlier run left them. An engine that cannot be installed or started is in the tables with the reason.
 """
 
 from __future__ import annotations
 
 import argparse
 import gzip
-import json
+import re
 import statistics
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -22,12 +21,15 @@ from typing import Any
 import cells
 from catalog import PEERS
 from cells import Cell
-from peer import Driver, Limits, Peer, PeerError, Server, Setting
+from peer import Limits, Peer, Setting
+from processes import Driver, PeerError, Server
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from tables import as_markdown
 
-from forebay.bench.facts import new_result
+from forebay.bench.facts import command_line, new_result
+from forebay.bench.interrupt import ended_by_sigterm
+from forebay.bench.progress import StepBar
+from forebay.bench.result import read_result, write_result
 from forebay.tokenizer import Tokenizer, load_tokenizer
 from forebay.weights.checkpoint import open_checkpoint
 from forebay.weights.sources import resolve_source
@@ -70,8 +72,8 @@ class Transport:
 class Run:
     """One run of everything. `seed` counts up, so that no prompt is ever sent twice."""
 
-    def __init__(self, only: set[str], rounds: int, sweep: list[dict[str, Any]] | None) -> None:
-        self.only, self.rounds, self.known_sweep = only, rounds, sweep
+    def __init__(self, only: set[str], rounds: int, skip: str | None) -> None:
+        self.only, self.rounds, self.skip = only, rounds, skip
         self.console = Console(stderr=True)
         self.sweep_rows: list[dict[str, Any]] = []
         self.unavailable: dict[str, str] = {}
@@ -98,9 +100,7 @@ class Run:
     def measured(self, transport: Transport, peers: Sequence[Peer]) -> list[Entry]:
         """Sweep, then the best of each engine and format of weights, interleaved."""
         chosen = [peer for peer in peers if transport.includes(peer)]
-        swept = [row for row in self.known_sweep or () if row["transport"] == transport.name]
-        if not swept:
-            swept = [row for peer in chosen for row in self._sweep(transport, peer)]
+        swept = [row for peer in chosen for row in self._sweep(transport, peer)]
         self.sweep_rows += swept
         entries = [entry for peer in chosen for entry in _best(peer, swept)]
         self._interleave(transport, entries)
@@ -109,18 +109,24 @@ class Run:
     def _sweep(self, transport: Transport, peer: Peer) -> Iterator[dict[str, Any]]:
         for setting in peer.settings:
             about = {"transport": transport.name, "engine": peer.name, "setting": setting.name}
+            if self.skip and re.fullmatch(self.skip, f"{peer.name} {setting.name}"):
+                continue
             self.console.print(f"sweep {transport.name}: {peer.name} {setting.name}")
             try:
                 with transport.start(peer, setting, self._limits(MAX_STREAMS)) as running:
                     transport.measure(running, cells.WARMUP, self.tokenizer, self._next_seed())
                     for cell in cells.SWEEP:
-                        yield about | transport.measure(running, cell, self.tokenizer, self._next_seed())
+                        row = transport.measure(running, cell, self.tokenizer, self._next_seed())
+                        if row["invalid"]:  # once more; what disturbed it may be over
+                            row = transport.measure(running, cell, self.tokenizer, self._next_seed())
+                        yield about | row
             except PeerError as error:
                 yield about | {"error": str(error)}
 
     def _interleave(self, transport: Transport, entries: list[Entry]) -> None:
         """Round by round, cell by cell, every engine once; the order turns, and who is not measured is paused."""
-        with ExitStack() as stack, self._bar(transport, len(entries)) as advance:
+        total = len(entries) * self.rounds * len(transport.cells)
+        with ExitStack() as stack, StepBar(transport.name, total) as bar:
             running = {}
             for entry in entries:
                 running[entry.name] = stack.enter_context(self._started(transport, entry))
@@ -131,7 +137,7 @@ class Run:
                 for cell in transport.cells:
                     seed = self._next_seed()  # the same prompts for all
                     for entry in entries[turn:] + entries[:turn]:
-                        advance(f"{cell.name}: {entry.name}")
+                        bar.step(f"{cell.name}: {entry.name}")
                         with _awake(running[entry.name]):
                             row = transport.measure(running[entry.name], cell, self.tokenizer, seed)
                         entry.rows.append({"round": round_, **row})
@@ -169,13 +175,6 @@ class Run:
         self._seed += 1
         return self._seed
 
-    @contextmanager
-    def _bar(self, transport: Transport, entries: int) -> Iterator[Callable[[str], None]]:
-        columns = (TextColumn("{task.description:40}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        with Progress(*columns, console=self.console) as bar:
-            task = bar.add_task(transport.name, total=entries * self.rounds * len(transport.cells))
-            yield lambda what: bar.update(task, advance=1, description=f"{transport.name} {what}")
-
 
 @contextmanager
 def _awake(running: Any) -> Iterator[None]:
@@ -187,17 +186,22 @@ def _awake(running: Any) -> Iterator[None]:
 
 
 def _best(peer: Peer, swept: list[dict[str, Any]]) -> list[Entry]:
-    """For each format of weights the setting with the highest geometric mean of token rates over the cells."""
+    """For each precision of weights the setting with the highest geometric mean of token rates over the cells."""
     best: dict[str, tuple[float, Setting]] = {}
     for setting in peer.settings:
         own = (row for row in swept if (row["engine"], row["setting"]) == (peer.name, setting.name))
         rates = [row["output_token_rate"] for row in own if "error" not in row]
         if not rates:
             continue
-        figure = statistics.geometric_mean(rates)
-        if setting.weights not in best or figure > best[setting.weights][0]:
-            best[setting.weights] = (figure, setting)
+        figure, precision = statistics.geometric_mean(rates), _precision(peer.facts(setting))
+        if precision not in best or figure > best[precision][0]:
+            best[precision] = (figure, setting)
     return [Entry(peer, setting) for _, setting in best.values()]
+
+
+def _precision(facts: dict[str, Any]) -> str:
+    bits = facts.get("bits_per_weight") or 16.0
+    return "4-bit" if bits < 6 else "8-bit" if bits < 12 else "float"
 
 
 def _quality_text() -> str | None:
@@ -211,11 +215,10 @@ def main() -> None:
     parser.add_argument("--only", default="", help="engines, separated by commas")
     parser.add_argument("--transport", default="in_process,http")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--sweep", type=Path, help="take the sweep from this earlier peers.json")
+    parser.add_argument("--skip", help="a regular expression: settings, as `ENGINE SETTING`, that the sweep leaves out")
     parser.add_argument("--output", type=Path, default=RESULTS, help="folder for peers.json and peers.md")
     args = parser.parse_args()
-    sweep = json.loads(args.sweep.read_text())["target"]["sweep"] if args.sweep else None
-    run = Run(set(filter(None, args.only.split(","))), args.rounds, sweep)
+    run = Run(set(filter(None, args.only.split(","))), args.rounds, args.skip)
     peers = run.peers()
     transports = (
         Transport(
@@ -241,21 +244,40 @@ def main() -> None:
 
 
 def _write(run: Run, rows: list[dict[str, Any]], facts: dict[str, Any], folder: Path) -> None:
-    import msgspec
-
+    before = _others(folder / "peers.json", {row["transport"] for row in rows})
+    rows = [*before["rows"], *rows]
     reasons = sorted({reason for row in rows for reason in row["invalid"]})
     result = new_result(
         "peers",
         label=f"{MODEL} beside other engines",
         reasons=reasons,
-        target={"facts": facts, "sweep": run.sweep_rows, "unavailable": run.unavailable},
+        target={
+            "facts": {**before["facts"], **facts},
+            "sweep": [*before["sweep"], *run.sweep_rows],
+            "unavailable": run.unavailable,
+            "commands": [*before["commands"], command_line()],
+        },
         rows=rows,
     )
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "peers.json").write_bytes(msgspec.json.format(msgspec.json.encode(result), indent=1))
+    write_result(result, folder / "peers.json")
     (folder / "peers.md").write_text(as_markdown(result))
     print(as_markdown(result))
 
 
+def _others(path: Path, measured: set[str]) -> dict[str, Any]:
+    """Of an earlier document what belongs to transports that are not measured now."""
+    if not path.exists():
+        return {"rows": [], "facts": {}, "sweep": [], "commands": []}
+    earlier = read_result(path)
+    target = earlier.target
+    return {
+        "rows": [row for row in earlier.rows if row["transport"] not in measured],
+        "facts": {name: fact for name, fact in target["facts"].items() if name.partition("/")[0] not in measured},
+        "sweep": [row for row in target["sweep"] if row["transport"] not in measured],
+        "commands": target.get("commands", []),
+    }
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    with ended_by_sigterm():
+        main()

@@ -7,12 +7,17 @@ import statistics
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import cells
+
+from forebay.bench.report.markdown import table_lines
 from forebay.bench.result import Result
 
 TITLES = {
     "in_process": "In process",
     "http": "Over HTTP, each engine's own server",
 }
+PROMPTS = {cell.name: cell.prompt for cell in (*cells.IN_PROCESS, *cells.HTTP)}
+ALONE = {cell.name for cell in (*cells.IN_PROCESS, *cells.HTTP) if cell.streams == 1}
 # figure, heading, factor, digits
 COLUMNS = (
     ("output_token_rate", "output token/s", 1.0, 0),
@@ -21,6 +26,8 @@ COLUMNS = (
     ("itl_p50_s", "ITL p50 ms", 1e3, 1),
     ("itl_p95_s", "ITL p95 ms", 1e3, 1),
 )
+# of one stream the two speeds are told apart: prompt / TTFT, and 1 / TPOT
+COLUMNS_ALONE = (("prompt_rate", "prompt token/s", 1.0, 0), ("decode_rate", "decode token/s", 1.0, 0), *COLUMNS[1:])
 
 
 def as_markdown(result: Result) -> str:
@@ -29,31 +36,33 @@ def as_markdown(result: Result) -> str:
     for transport, title in TITLES.items():
         rows = [row for row in result.rows if row["transport"] == transport]
         if rows:
-            parts += [f"## {title}", *(_cell(cell, rows) for cell in _unique(row["cell"] for row in rows))]
+            parts += [f"### {title}", *(_cell(cell, rows) for cell in _unique(row["cell"] for row in rows))]
     parts += [_sweep(result), _unavailable(result)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def _cell(cell: str, rows: list[dict[str, Any]]) -> str:
-    own = [row for row in rows if row["cell"] == cell]
-    lines = [
-        f"### {cell}",
-        "",
-        "| engine | setting | " + " | ".join(heading for _, heading, *_ in COLUMNS) + " | valid rounds |",
-        "|---|---|" + "---:|" * (len(COLUMNS) + 1),
-    ]
+    columns = COLUMNS_ALONE if cell in ALONE else COLUMNS
+    own = [_with_speeds(row) for row in rows if row["cell"] == cell]
     groups = [
         [row for row in own if (row["engine"], row["setting"]) == key]
         for key in _unique((row["engine"], row["setting"]) for row in own)
     ]
-    groups.sort(key=lambda group: -_median(group, "output_token_rate"))
+    groups.sort(key=lambda group: -_median(group, "output_token_rate" if cell != "prompt of 512" else "prompt_rate"))
+    rendered = []
     for group in groups:
-        figures = (_figure(group, name, factor, digits) for name, _, factor, digits in COLUMNS)
+        figures = [_figure(group, name, factor, digits) for name, _, factor, digits in columns]
         valid = sum(not row["invalid"] for row in group)
-        lines.append(
-            f"| {group[0]['engine']} | {group[0]['setting']} | {' | '.join(figures)} | {valid} of {len(group)} |"
-        )
-    return "\n".join(lines)
+        rendered.append((group[0]["engine"], group[0]["setting"], *figures, f"{valid} of {len(group)}"))
+    heads = ("engine", "setting", *(heading for _, heading, *_ in columns), "valid rounds")
+    return "\n".join([f"#### {cell}", "", *table_lines(heads, rendered, "ll" + "r" * (len(columns) + 1))])
+
+
+def _with_speeds(row: dict[str, Any]) -> dict[str, Any]:
+    speeds = {}
+    if row["cell"] in ALONE and row.get("ttft_p50_s") and row.get("tpot_p50_s"):
+        speeds = {"prompt_rate": PROMPTS[row["cell"]] / row["ttft_p50_s"], "decode_rate": 1 / row["tpot_p50_s"]}
+    return {**row, **speeds}
 
 
 def _figure(group: list[dict[str, Any]], name: str, factor: float, digits: int) -> str:
@@ -69,12 +78,7 @@ def _median(group: list[dict[str, Any]], name: str) -> float:
 
 
 def _facts(result: Result) -> str:
-    lines = [
-        "## Engines",
-        "",
-        "| engine | version | bits per weight | KV | perplexity | load s | peak MB |",
-        "|---|---|---:|---|---:|---:|---:|",
-    ]
+    rendered = []
     for name, facts in result.target["facts"].items():
         if not name.startswith("in_process/") and f"in_process/{name.partition('/')[2]}" in result.target["facts"]:
             continue
@@ -89,8 +93,9 @@ def _facts(result: Result) -> str:
             f"{facts['load_s']:.1f}" if "load_s" in facts else "",
             f"{peak:.0f}" if peak else "",
         )
-        lines.append(f"| {' | '.join(figures)} |")
-    return "\n".join(lines)
+        rendered.append(figures)
+    heads = ("engine", "version", "bits per weight", "KV", "perplexity", "load s", "peak MB")
+    return "\n".join(["### Engines", "", *table_lines(heads, rendered, "llrlrrr")])
 
 
 def _is(row: dict[str, Any], name: str) -> bool:
@@ -99,20 +104,25 @@ def _is(row: dict[str, Any], name: str) -> bool:
 
 def _sweep(result: Result) -> str:
     lines = [
-        "## The sweep",
+        "### The sweep",
         "",
-        "One run per setting. Above stands the best of each format of weights, by the geometric mean of both rates.",
+        "One run per setting, repeated once if other processes disturbed it; `(!)` if they did again. Above stands the",
+        "best setting of each precision of weights: under 6 bits a weight, under 12, more.",
         "",
-        "| transport | engine | setting | 8 streams, output token/s | 32 streams, output token/s |",
-        "|---|---|---|---:|---:|",
     ]
+    rendered = []
     sweep = result.target["sweep"]
     for key in _unique((row["transport"], row["engine"], row["setting"]) for row in sweep):
         own = [row for row in sweep if (row["transport"], row["engine"], row["setting"]) == key]
-        rates = {row["cell"]: f"{row['output_token_rate']:.0f}" for row in own if "error" not in row}
+        rates = {
+            row["cell"]: f"{row['output_token_rate']:.0f}{' (!)' if row['invalid'] else ''}"
+            for row in own
+            if "error" not in row
+        }
         error = next((row["error"].splitlines()[0][:120] for row in own if "error" in row), "")
-        lines.append(f"| {' | '.join(key)} | {rates.get('8 streams', error)} | {rates.get('32 streams', '')} |")
-    return "\n".join(lines)
+        rendered.append((*key, rates.get("16 streams", error)))
+    heads = ("transport", "engine", "setting", "16 streams, output token/s")
+    return "\n".join([*lines, *table_lines(heads, rendered, "lllr")])
 
 
 def _unavailable(result: Result) -> str:

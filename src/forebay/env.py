@@ -31,7 +31,7 @@ VARIABLES = (
     Variable("HF_HOME", "~/.cache/huggingface", "Hugging Face's own cache, searched before anything is fetched"),
     Variable("HF_ENDPOINT", "https://huggingface.co", "where hf: sources are fetched from"),
     Variable("HF_TOKEN", "none", "sent to HF_ENDPOINT for gated models"),
-    Variable("OPENAI_API_KEY", "none", "sent by `bench serve` to the server it measures, unless --api-key is given"),
+    Variable("OPENAI_API_KEY", "none", "sent by `forebay bench` to the URLs it measures, unless --api-key is given"),
 )
 
 

@@ -16,7 +16,9 @@ from forebay.bench.record import Failure, FailureKind, RequestRecord
 from forebay.bench.result import Result, read_result, write_result
 from forebay.bench.served import Server, served
 from forebay.bench.server_process import ServerProcess
+from forebay.core.request import WaitReason
 from forebay.errors import BenchError
+from forebay.observe.recorder import read_record
 from tests.bench.profiles import closed_loop, tiny_profile
 
 
@@ -75,7 +77,6 @@ def test_two_identical_profiles_give_the_same_answers_and_no_verdict(identical: 
     assert identical.headline.name == "output_token_rate"
     assert identical.headline.verdict == "not comparable"  # two pairs are no evidence
     assert identical.headline.ratio is not None
-    assert 0.2 < identical.headline.ratio < 5
     assert identical.comparison.interleaved
 
 
@@ -126,16 +127,30 @@ def test_no_prompt_comes_twice(identical: Compared) -> None:
     assert [summary.cached_tokens for summary in identical.document.buckets.values()] == [0, 0]
 
 
-def test_static_batching_is_slower_and_says_the_same() -> None:
-    spec = closed_loop(requests=24, concurrency=4, input="8..24", output="lognormal:3,1.5,1..24")
+UNEVEN = closed_loop(requests=24, concurrency=4, input="8..24", output="lognormal:3,1.5,1..24")
+
+
+def test_static_batching_says_the_same() -> None:
     found = compare_served(
-        tiny_profile(), tiny_profile(batching="static"), spec, names=("continuous", "static"), pairs=5, warmup=2
+        tiny_profile(), tiny_profile(batching="static"), UNEVEN, names=("continuous", "static"), pairs=2, warmup=2
     )
-    assert found.headline.verdict == "slower", found.headline
-    assert found.headline.ratio is not None
-    assert found.headline.ratio < 0.8
-    assert (found.answers.same, found.answers.of) == (120, 120)
+    assert (found.answers.same, found.answers.of) == (48, 48)
     assert found.document.target["b"]["settings"]["scheduler.batching"] == "static"
+
+
+def test_static_batching_makes_requests_wait_for_the_batch() -> None:
+    """What makes it slower. Counted in the servers' records: on a busy machine the clock says nothing."""
+
+    def waits(batching: str) -> int:
+        with served(tiny_profile(batching=batching)) as server:
+            workloads, _ = server.planned(UNEVEN, runs=1, warmup=0)
+            server.measure(workloads)  # which waits for the record of all of it
+            assert server.record is not None
+            steps = read_record(server.record).steps
+        return sum(skipped.reason == WaitReason.BATCH for step in steps for skipped in step.skipped)
+
+    assert waits("continuous") == 0
+    assert waits("static") >= 5
 
 
 @pytest.mark.usefixtures("identical")
@@ -167,3 +182,7 @@ def test_servers_that_run_already_are_left_running(tiny_server: ServerProcess) -
 def test_wrong_arguments() -> None:
     with pytest.raises(BenchError, match="pairs must be at least 1"):
         compare_served(tiny_profile(), tiny_profile(), closed_loop(), pairs=0)
+    with pytest.raises(BenchError, match="concurrency must be from 1"):
+        compare_served(tiny_profile(), tiny_profile(), closed_loop(concurrency=0))
+    with pytest.raises(BenchError, match="base_url"):
+        compare_served(tiny_profile(), Server(url="http://x y"), closed_loop())

@@ -212,7 +212,7 @@ def test_what_stands_against_a_verdict_is_said() -> None:
     runs = [requests(np.random.default_rng(4), 10)]
     a = document(runs)
     b = document(
-        runs,
+        [requests(np.random.default_rng(5), 10)],
         label="two",
         seed=1,
         machine={"cpu": "other", "available_bytes": 2},
@@ -220,15 +220,18 @@ def test_what_stands_against_a_verdict_is_said() -> None:
         valid=False,
         invalid_reasons=["other processes used 9 %"],
     )
-    assert compare(a, b).warnings == [
+    found = compare(a, b)
+    assert found.invalid == ["two is invalid: other processes used 9 %"]
+    assert found.warnings == [
         "different machines: cpu differ",
         "different workloads: their digests differ",
         "different seeds: 0 and 1",
         "one is one run only: what differs from run to run is not in the intervals",
-        "two is invalid: other processes used 9 %",
         "two is one run only: what differs from run to run is not in the intervals",
     ]
-    assert compare(*in_turns(0, 3, slower=1.0)).warnings == []
+    calm = compare(*in_turns(0, 3, slower=1.0))
+    assert (calm.invalid, calm.warnings) == ([], [])
+    assert compare(a, a).warnings[0] == "both are the same measurement"
 
 
 def test_what_cannot_be_compared_is_an_error() -> None:

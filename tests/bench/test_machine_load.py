@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+
+import psutil
 
 from forebay.bench.machine_load import Meter, invalid_reasons, pids_behind, process_tree
 from forebay.bench.result import LoadFacts
@@ -58,11 +61,27 @@ def test_a_process_that_nobody_measures_is_foreign() -> None:
     assert any("other processes used" in reason for reason in invalid_reasons([facts], in_process=False))
 
 
+def work() -> None:
+    end = time.process_time() + USED_S
+    while time.process_time() < end:
+        pass
+
+
+def test_looking_for_the_processes_is_not_measured() -> None:
+    def slowly() -> set[int]:
+        work()
+        return set()
+
+    with Meter(slowly) as meter:
+        pass
+    facts = meter.facts()
+    assert facts.wall_s < USED_S
+    assert facts.client_cores * facts.wall_s < 0.05
+
+
 def test_own_work_is_the_clients() -> None:
     with Meter() as meter:
-        end = time.process_time() + USED_S
-        while time.process_time() < end:
-            pass
+        work()
     facts = meter.facts()
     assert 0.8 * USED_S < facts.client_cores * facts.wall_s < 1.2 * USED_S
     assert any("the client itself" in reason for reason in invalid_reasons([facts], in_process=False))
@@ -81,16 +100,24 @@ def test_a_reason_says_in_how_many_runs_and_how_bad() -> None:
     assert reason.startswith("other processes used up to 25.0% of this machine in 2 of 3 runs")
 
 
+def own_addresses() -> list[str]:
+    """IPv4 addresses of this machine."""
+    found = (address for some in psutil.net_if_addrs().values() for address in some)
+    return [address.address for address in found if address.family is socket.AF_INET]
+
+
 def test_who_listens_is_found_on_this_machine_only() -> None:
-    code = (
-        "import socket, sys; s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1], flush=True); input()"
-    )
+    code = "import socket, sys; s = socket.create_server(('', 0)); print(s.getsockname()[1], flush=True); input()"
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         assert child.stdout is not None
         port = int(child.stdout.readline())
         behind = pids_behind(f"http://127.0.0.1:{port}/v1")
         assert behind is not None
         assert behind() == {child.pid}
+        for host in ("localhost", "127.1", *own_addresses()):
+            elsewhere = pids_behind(f"http://{host}:{port}")
+            assert elsewhere is not None, host
+            assert elsewhere() == {child.pid}
         child.communicate(b"\n")
     assert behind() == set()
     assert pids_behind(f"http://127.0.0.1:{port}") is None

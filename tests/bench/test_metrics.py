@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from forebay.bench.metrics import by_bucket, server_records, shifted, summarize, times_of
+from forebay.bench.metrics import best_share, by_bucket, server_records, shifted, summarize, times_of
 from forebay.bench.record import Failure, FailureKind, RequestRecord
 from forebay.bench.result import Distribution
 from forebay.bench.slo import parse_slo
@@ -263,3 +263,24 @@ def test_intervals_come_from_the_seed() -> None:
     assert other.ttft_s is not None
     assert first.ttft_s.mean == other.ttft_s.mean
     assert first.ttft_s.intervals != other.ttft_s.intervals
+
+
+def test_the_best_share_is_that_of_requests_which_met_no_other_one() -> None:
+    slo = parse_slo("e2e:100ms")
+
+    def of(*spans: tuple[int, int], **changes: Any) -> list[RequestRecord]:
+        return [record(begin, (end,), end, **changes) for begin, end in spans]
+
+    apart = [(1000 * i, 1000 * i + (80 if i < 3 else 120)) for i in range(8)]
+    assert best_share(of(*apart), slo) == 3 / 8  # nobody met anybody: that is what there is
+    crowd = of((10_000, 10_050), (10_040, 10_090), (10_090, 10_100))  # the last one begins when the others have ended
+    assert best_share(of(*apart) + crowd[:2], slo) == pytest.approx(0.6943, abs=1e-4)  # Wilson's bound of 3 of 8
+    assert best_share(of(*apart[:3]) + crowd, slo) == 1.0  # too few to say
+    assert best_share(crowd, slo) == 1.0
+    cancelled = of((20_000, 20_050), (20_010, 20_060), cancelled=True)
+    assert best_share(of(*apart) + cancelled[:1], slo) == 3 / 8
+    assert best_share(of(*apart[:2], (3000, 9000)) + cancelled, slo) == 2 / 3  # those that were cancelled met
+    failed = of(*apart, failure=Failure(kind=FailureKind.SERVER_ERROR))
+    assert best_share(failed, slo) == 0.0
+    assert best_share(failed[:4] + of(*apart[4:]), slo) == 0.0  # four fail, four are too slow
+    assert best_share([], slo) == 0.0

@@ -90,6 +90,18 @@ def test_an_edge_that_is_nowhere(attained: float, note: str) -> None:
     assert any(text.startswith(note) for text in found.notes)
 
 
+def test_no_lower_rate_is_tried_once_none_can_hold() -> None:
+    """Half of the requests are too slow even where they meet no other one, which they do below 0.2 a second."""
+    found = find_rate(lambda rate: Probe(rate=rate, attained=0.5, ceiling=1.0 if rate > 0.2 else 0.62))
+    assert [probe.rate for probe in found.probes] == [1.0, 0.5, 0.25, 0.125]
+    assert (found.rate, found.hopeless) == (None, True)
+    assert found.notes == (
+        "no rate held down to 0.125 a second; not even requests that met no other one did, so no lower rate can; "
+        "loosen the SLO",
+    )
+    assert not find_rate(lambda rate: Probe(rate=rate, attained=0.5)).hopeless  # it was never seen
+
+
 def test_an_interrupt_keeps_what_is_known() -> None:
     def probe(rate: float) -> Probe:
         if rate > 4:
@@ -100,7 +112,15 @@ def test_an_interrupt_keeps_what_is_known() -> None:
     assert (found.interrupted, found.rate, len(found.probes)) == (True, 4.0, 3)
 
 
-@pytest.mark.parametrize("wrong", [{"start": 0.0}, {"attain": 1.1}, {"width": -0.5}])
+@pytest.mark.parametrize("wrong", [{"start": 0.0}, {"start": float("nan")}, {"attain": 1.1}, {"width": -0.5}])
 def test_wrong_arguments(wrong: dict[str, float]) -> None:
     with pytest.raises(BenchError, match=next(iter(wrong))):
         find_rate(server(1.0), **wrong)
+
+
+def test_an_interrupt_of_the_first_probe() -> None:
+    def probe(rate: float) -> Probe:
+        raise KeyboardInterrupt
+
+    found = find_rate(probe)
+    assert (found.interrupted, found.hopeless, found.rate, found.probes) == (True, False, None, ())

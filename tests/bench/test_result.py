@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from forebay.bench.facts import command_line, new_result
 from forebay.bench.record import Failure, FailureKind, RequestRecord
-from forebay.bench.result import LoadFacts, Result, Run, read_result, write_result
+from forebay.bench.result import LoadFacts, Result, Run, check_writable, read_result, write_result
 from forebay.errors import BenchError
 
 LOAD = LoadFacts(wall_s=1.0, client_cores=0.01, target_cores=None, foreign_share=0.0, steal_share=0.0)
@@ -42,6 +44,28 @@ def test_a_file_that_is_no_result_is_a_clear_error(tmp_path: Path, content: byte
             read_result(tmp_path / name)
 
 
+@pytest.mark.parametrize("at", range(11, 60))
+def test_a_packed_file_that_is_damaged_anywhere_is_a_clear_error(tmp_path: Path, at: int) -> None:
+    packed = bytearray(gzip.compress(msgspec.json.encode(new_result("serve"))))
+    packed[at : at + 20] = b"\xff" * 20
+    (tmp_path / "bad.json.gz").write_bytes(packed)
+    with pytest.raises(BenchError, match=r"bad.json.gz"):
+        read_result(tmp_path / "bad.json.gz")
+
+
+def test_a_file_of_endless_depth_is_a_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "deep.json").write_bytes(b'{"target": ' + b'{"a": ' * 100_000)
+    with pytest.raises(BenchError, match=r"deep.json"):
+        read_result(tmp_path / "deep.json")
+
+
+def test_a_label_of_any_bytes_can_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["forebay", "bench", "--label", "a\udcff"])
+    write_result(new_result("serve", label="a\udcff"), tmp_path / "run.json")
+    assert read_result(tmp_path / "run.json").label == "a?"
+    assert read_result(tmp_path / "run.json").command[-1] == "a?"
+
+
 def test_another_version_is_refused(tmp_path: Path) -> None:
     write_result(Result(kind="serve", label="", created="", seed=0, version=99), tmp_path / "new.json")
     with pytest.raises(BenchError, match="version 99"):
@@ -52,6 +76,17 @@ def test_a_folder_that_cannot_be_written_is_a_clear_error(tmp_path: Path) -> Non
     (tmp_path / "file").write_text("")
     with pytest.raises(BenchError, match="name a writable file"):
         write_result(Result(kind="serve", label="", created="", seed=0), tmp_path / "file" / "result.json")
+
+
+def test_asking_whether_a_file_can_be_written_leaves_none(tmp_path: Path) -> None:
+    (tmp_path / "old.json").write_text("old")
+    (tmp_path / "link.json").symlink_to(tmp_path / "target.json")
+    for name in ("new.json", "deep/er/new.json", "old.json", "link.json"):
+        check_writable(tmp_path / name)
+    assert {path.name for path in tmp_path.rglob("*.json")} == {"old.json", "link.json"}
+    assert (tmp_path / "old.json").read_text() == "old"
+    with pytest.raises(BenchError, match="name a writable file"):
+        check_writable(tmp_path)
 
 
 def test_a_secret_on_the_command_line_is_not_written_down(monkeypatch: pytest.MonkeyPatch) -> None:

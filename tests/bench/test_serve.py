@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,6 +16,8 @@ from forebay.bench.result import Result, read_result
 from forebay.bench.server_process import ServerProcess
 from forebay.observe.recorder import read_record
 from tests.bench.profiles import tiny_profile
+from tests.support.fake_openai import FakeServer, fail, fake_server, script
+from tests.support.server_process import eventually
 from tests.support.tiny_chat import tiny_chat_model
 
 BENCH = [sys.executable, "-m", "forebay.cli", "bench", "serve"]
@@ -31,7 +34,7 @@ def server(model: Path) -> Iterator[ServerProcess]:
         yield running
 
 
-def bench(server: ServerProcess, model: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def bench(server: ServerProcess | FakeServer, model: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [*BENCH, server.url, "--tokenizer", str(model), *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
@@ -81,6 +84,18 @@ def test_the_servers_own_record_is_laid_beside(server: ServerProcess, model: Pat
     assert sum(result.steps.prefill_tokens) == 72
 
 
+@pytest.mark.parametrize(("content", "words"), [("", "none of these requests"), ("hello\n", "damaged in line 1")])
+def test_a_record_that_is_none_costs_no_measurement(
+    server: ServerProcess, model: Path, tmp_path: Path, content: str, words: str
+) -> None:
+    (tmp_path / "record.jsonl").write_text(content)
+    result = measured(server, model, tmp_path, "-c", "1", "-n", "2", "--input-tokens", "12", "--output-tokens", "5",
+                      "--seed", "21", "--server-record", str(tmp_path / "record.jsonl"))  # fmt: skip
+    assert result.summary is not None
+    assert result.summary.completed == 2
+    assert any(words in reason for reason in result.invalid_reasons)
+
+
 def test_prompts_that_the_server_knows_already_make_it_invalid(
     server: ServerProcess, model: Path, tmp_path: Path
 ) -> None:
@@ -113,6 +128,7 @@ def test_conversations_have_history_and_shared_prefixes(server: ServerProcess, m
         (["-c", "2", "--trace", "no/such/file.csv"], "file.csv"),
         (["-c", "2", "--input-tokens", "5000"], "5000"),
         (["-c", "2", "--output", "/dev/null/run.json"], "writable file"),
+        (["-c", "2", "--server-record", "no/such/record"], "--server-record no/such/record cannot be read"),
     ],
 )
 def test_what_cannot_be_measured_is_one_clear_line(
@@ -130,3 +146,30 @@ def test_a_server_that_is_not_there_is_one_clear_line(server: ServerProcess, mod
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1, done.stderr
     assert "is the server up?" in done.stderr
+
+
+def test_what_the_server_said_first_and_how_much_was_not_sent_is_shown(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    arguments = ["-c", "2", "-n", "4", "--endpoint", "chat", "--turns", "3", "--input-tokens", "8", "--warmup", "0"]
+    with fake_server({"fake": script(fail(500, "no luck [/red]"))}) as broken:
+        done = bench(broken, model, *arguments)
+    assert done.returncode == 0, done.stderr
+    assert "0 of 4 requests completed, 4 failed (4 server_error), 8 not sent" in done.stdout
+    assert "server_error, the first: 500" in done.stdout
+    assert "no luck [/red]" in done.stdout
+
+
+def test_ctrl_c_is_one_line_and_leaves_no_file(model: Path, tmp_path: Path) -> None:
+    file = tmp_path / "run.json"
+    before = signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell's background process would ignore it
+    with fake_server({}, "--ttft", "600") as slow:
+        command = [*BENCH, slow.url, "--tokenizer", str(model), "-c", "2", "-o", str(file)]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        signal.signal(signal.SIGINT, before)
+        assert eventually(lambda: bool(slow.requests("fake")), within_s=60)
+        process.send_signal(signal.SIGINT)
+        shown, errors = process.communicate(timeout=30)
+    assert (process.returncode, shown, errors) == (130, "", "forebay: interrupted; nothing was written\n")
+    assert not file.exists()

@@ -16,6 +16,7 @@ from forebay.bench.statistics import (
     quantile,
     ratio_interval,
     separate_ratio_interval,
+    share_interval,
     t_quantile,
 )
 from forebay.errors import BenchError
@@ -224,3 +225,9 @@ def test_huge_pools_are_drawn_less_often(monkeypatch: pytest.MonkeyPatch) -> Non
     pool = statistics._Pool.of(singles(np.arange(2000.0)))
     assert pool is not None
     assert len(pool.resampled(np.random.default_rng(0))["mean"]) == statistics.MIN_RESAMPLES
+
+
+def test_the_interval_of_a_share() -> None:
+    assert share_interval(0, 0) is None
+    assert share_interval(90, 100) == pytest.approx((0.8256, 0.9448), abs=1e-4)  # Wilson's own formula, worked by hand
+    assert share_interval(10, 10) == pytest.approx((0.7225, 1.0), abs=1e-4)

@@ -22,11 +22,11 @@ from forebay.bench.sweep import (
     profile_knob,
     rate_figures,
     run_sweep,
-    share_interval,
 )
 from forebay.bench.workload.spec import WorkloadSpec
 from forebay.errors import BenchError, ProfileError
 from tests.bench.profiles import closed_loop, tiny_profile
+from tests.support.fake_openai import fail, fake_server, script
 
 
 def test_a_grid_and_one_at_a_time() -> None:
@@ -70,6 +70,13 @@ def test_knobs_are_read_and_checked() -> None:
         ({"goal": RateGoal(slo=parse_slo("ttft:1s"))}, "leave out concurrency"),
         ({"goal": RateGoal(slo=parse_slo("ttft:1s")), "spec": WorkloadSpec(requests=5)}, "leave out requests"),
         ({"knobs": (load_knob("concurrency=1,0"),)}, "concurrency"),
+        ({"knobs": (load_knob("output=2,x"),)}, "output 'x': 'x' is no length"),
+        ({"knobs": (load_knob("text=/no/such/file"),)}, "text '/no/such/file' cannot be read"),
+        ({"spec": WorkloadSpec(arrivals="poisson:1,2")}, "rate '1,2' must be a number"),
+        ({"spec": WorkloadSpec(arrivals="poisson:1"), "warmup": 70_000}, "concurrency must be from 1 to 65536"),
+        ({"timeout_s": float("nan")}, "timeout_s=nan must be above 0"),
+        ({"target": Server(url="http://x", api_key="two words")}, "api_key"),
+        ({"goal": RateGoal(slo=parse_slo("ttft:1s"), start=1e5), "spec": WorkloadSpec()}, "more than 1000000 requests"),
     ],
 )
 def test_plans_that_make_no_sense_are_refused_before_anything_starts(plan: dict[str, Any], message: str) -> None:
@@ -86,12 +93,6 @@ def test_pareto_marks_what_no_other_row_beats() -> None:
     assert pareto([{"valid": True, "output_token_rate": 3.0}], OBJECTIVES) == [False]  # no latency is known
 
 
-def test_the_interval_of_a_share() -> None:
-    assert share_interval(0, 0) is None
-    assert share_interval(90, 100) == pytest.approx((0.8256, 0.9448), abs=1e-4)  # Wilson's own formula, worked by hand
-    assert share_interval(10, 10) == pytest.approx((0.7225, 1.0), abs=1e-4)
-
-
 def test_the_row_of_a_search() -> None:
     probes = (Probe(rate=4, attained=1.0, row={"completed": 5}), Probe(rate=8, attained=0.1, row={"completed": 9}))
     row = rate_figures(RateFound(rate=4, fails_at=8, probes=probes, notes=("a note",)))
@@ -99,6 +100,9 @@ def test_the_row_of_a_search() -> None:
     assert [probe["completed"] for probe in row["probes"]] == [5, 9]
     none = rate_figures(RateFound(rate=None, fails_at=8, probes=probes))
     assert (none["rate"], none["valid"], none["invalid_reasons"]) == (None, False, ["no rate held the SLO"])
+    failed = Probe(rate=8, attained=0.0, invalid_reasons=("no request completed",))
+    never = rate_figures(RateFound(rate=None, fails_at=8, probes=(failed,), hopeless=True))
+    assert never["invalid_reasons"] == ["the SLO cannot be held at any rate", "no request completed"]
 
 
 def test_a_grid_on_a_tiny_model() -> None:
@@ -162,6 +166,20 @@ def test_the_highest_rate_of_a_tiny_model_is_found() -> None:
     )
     assert result.slo == "e2e:60s"
     assert row["pareto"] == row["valid"]
+
+
+@pytest.mark.parametrize("slo", ["ttft:1us", "ttft:60s"], ids=["an SLO that nobody can hold", "all fail"])
+def test_an_slo_that_no_rate_can_hold_ends_the_search(tiny_server: ServerProcess, slo: str) -> None:
+    """Long before the rates are so low that a probe takes hours."""
+    with fake_server({"fake": script(fail(500))}) as broken:
+        url = tiny_server.url if slo == "ttft:1us" else broken.url
+        there = Server(url=url, tokenizer=tiny_profile().model.source)
+        goal = RateGoal(slo=parse_slo(slo), start=16.0, duration_s=0.5, min_requests=8)
+        (row,) = run_sweep(SweepPlan(target=there, spec=WorkloadSpec(input="8", output="2"), goal=goal, warmup=0)).rows
+    assert row["rate"] is None
+    assert row["invalid_reasons"][0] == "the SLO cannot be held at any rate"
+    assert len({probe["rate"] for probe in row["probes"]}) < 8
+    assert all((probe["completed"] > 0) == (slo == "ttft:1us") for probe in row["probes"])
 
 
 def test_a_probe_lasts_long_enough_and_has_enough_requests() -> None:

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from forebay.bench.facts import new_result
@@ -91,6 +92,58 @@ def test_wrong_command_lines(
     assert message in " ".join(capsys.readouterr().err.replace("│", " ").split())
 
 
+FIND = ["--find-rate", "--slo", "ttft:1s"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["-c", "1", "--vary", "output=2,x"], "output 'x': 'x' is no length"),
+        (["-c", "1", "--vary", "text=/no/such/file"], "text '/no/such/file' cannot be read"),
+        (["-c", "1", "--timeout", "nan"], "timeout_s=nan must be above 0"),
+        ([*FIND, "--attain", "2"], "--attain must be a number from 1e-06 to 1, got 2.0"),
+        ([*FIND, "--start-rate", "nan"], "--start-rate must be a number from 1e-06 to 1e+06, got nan"),
+        ([*FIND, "--width", "0"], "--width must be a number from 1e-06 to 1, got 0.0"),
+        ([*FIND, "--probe-seconds", "1e9"], "--probe-seconds must be a number from 0.1 to 86400, got 1000000000.0"),
+        ([*FIND, "--probe-seconds", "nan"], "--probe-seconds must be a number from 0.1 to 86400, got nan"),
+    ],
+)
+def test_a_sweep_is_checked_before_its_first_server_starts(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("sweep", "no-such-model", *arguments) == 2
+    assert capsys.readouterr().err.startswith(f"forebay: {message}")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["serve", "http://127.0.0.1:9", "-c", "1"],
+        ["sweep", "--url", "http://127.0.0.1:9", "-c", "1"],
+        ["compare", "set:model.source=no-such-model", "http://127.0.0.1:9"],
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_a_key_that_cannot_be_sent_is_found_before_anything_starts(
+    arguments: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "two words")
+    assert run(*arguments) == 2
+    said = capsys.readouterr().err
+    assert said == "forebay: api_key (--api-key or OPENAI_API_KEY) must be visible ASCII characters\n"
+
+
+def test_an_slo_that_no_rate_holds_is_a_result(
+    tiny: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    load = ["--input-tokens", "8", "--output-tokens", "2", "--warmup", "0"]
+    search = ["--find-rate", "--slo", "ttft:1us", "--start-rate", "50", "--probe-seconds", "0.1"]
+    assert run("sweep", *tiny, *load, *search, "-o", str(tmp_path / "s.json")) == 0
+    assert "as it is: the SLO cannot be held at any rate\n" in capsys.readouterr().out
+    (row,) = read_result(tmp_path / "s.json").rows
+    assert (row["rate"], row["invalid_reasons"][0]) == (None, "the SLO cannot be held at any rate")
+
+
 def test_a_setting_with_one_value_is_fixed_and_one_with_several_is_a_knob(
     tiny: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -117,6 +170,21 @@ def test_two_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("compare", quick, slow, "--fail-if-slower") == 1
     assert run("compare", slow, quick, "--fail-if-slower") == 0
     assert run("compare", quick, quick, "--fail-if-slower") == 0
+
+
+def test_no_word_of_a_user_is_taken_for_markup(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = [document(tmp_path / name, "[/red]\x1b[2J", 1.0) for name in ("a.json", "b.json")]
+    for path in map(Path, files):
+        found = read_result(path)
+        runs = [msgspec.structs.replace(one, values={"x[/b]_s": 1.0}) for one in found.runs]
+        write_result(msgspec.structs.replace(found, runs=runs), path)
+    output = tmp_path / "x[/red].json"
+    assert run("compare", *files, "-o", str(output)) == 0
+    shown = capsys.readouterr().out
+    assert "A: [/red]\N{REPLACEMENT CHARACTER}[2J\n" in shown
+    assert "x[/b]_s" in shown
+    assert f"written to {output};" in shown.replace("\n", "")
+    assert read_result(output).kind == "compare"
 
 
 @pytest.mark.parametrize(

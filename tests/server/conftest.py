@@ -9,7 +9,7 @@ import httpx
 import openai
 import pytest
 
-from tests.support.server_process import ServerProcess, running_server
+from tests.support.server_process import ServeCommand, running_server
 from tests.support.tiny_chat import tiny_chat_model
 
 # the reference backend needs no compiled extension
@@ -22,19 +22,19 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def server(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+def server(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServeCommand]:
     log = tmp_path_factory.mktemp("server") / "log"
     with running_server([str(tiny_model), *TINY_FLAGS, "--max-body-mib", "0.25"], log) as process:
         yield process
 
 
 @pytest.fixture(scope="session")
-def http(server: ServerProcess) -> Iterator[httpx.Client]:
+def http(server: ServeCommand) -> Iterator[httpx.Client]:
     with httpx.Client(base_url=server.url, timeout=60) as client:
         yield client
 
 
 @pytest.fixture(scope="session")
-def client(server: ServerProcess) -> Iterator[openai.OpenAI]:
+def client(server: ServeCommand) -> Iterator[openai.OpenAI]:
     with openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0, timeout=60) as made:
         yield made

@@ -6,7 +6,7 @@ import asyncio
 
 import openai
 
-from tests.support.server_process import ServerProcess, eventually
+from tests.support.server_process import ServeCommand, eventually
 
 MODEL = "tiny-chat"
 NUM_STREAMS = 18
@@ -29,7 +29,7 @@ async def _streamed(client: openai.AsyncOpenAI, seed: int, *, leaves: bool) -> s
     return text
 
 
-def test_concurrent_streams_equal_solo_answers(server: ServerProcess) -> None:
+def test_concurrent_streams_equal_solo_answers(server: ServeCommand) -> None:
     async def run() -> None:
         async with openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0) as client:
             solo = [await _solo(client, seed) for seed in range(NUM_STREAMS)]

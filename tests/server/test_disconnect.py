@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.server_process import ServerProcess, eventually, running_server
+from tests.support.server_process import ServeCommand, eventually, running_server
 
 ABORTED = 'forebay_requests_finished_total{reason="abort"}'
 USED = 'forebay_blocks{state="used"}'
@@ -22,14 +22,14 @@ NOTICED_S = 1.0
 
 
 @pytest.fixture(scope="module")
-def server(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+def server(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServeCommand]:
     """One that runs two requests at a time, so that others wait."""
     log = tmp_path_factory.mktemp("disconnect") / "log"
     with running_server([str(tiny_model), "--backend", "reference", "--max-requests", "2"], log) as process:
         yield process
 
 
-def connect(server: ServerProcess) -> socket.socket:
+def connect(server: ServeCommand) -> socket.socket:
     return socket.create_connection(server.address, timeout=30)
 
 
@@ -54,7 +54,7 @@ def hang_up(connection: socket.socket, *, reset: bool = False) -> None:
     connection.close()
 
 
-def assert_all_given_back(server: ServerProcess, aborted: float) -> None:
+def assert_all_given_back(server: ServeCommand, aborted: float) -> None:
     """Within a second: so many completions aborted, and no block used or promised."""
     assert eventually(lambda: server.metric(ABORTED) >= aborted, NOTICED_S), server.metric(ABORTED)
     assert eventually(lambda: server.metric(USED) == server.metric(PROMISED) == 0, NOTICED_S)
@@ -62,7 +62,7 @@ def assert_all_given_back(server: ServerProcess, aborted: float) -> None:
 
 
 @pytest.mark.parametrize("reset", [False, True])
-def test_in_the_middle_of_a_stream(server: ServerProcess, reset: bool) -> None:
+def test_in_the_middle_of_a_stream(server: ServeCommand, reset: bool) -> None:
     before = server.metric(ABORTED)
     connection = connect(server)
     connection.sendall(post(LONG | {"stream": True}))
@@ -72,7 +72,7 @@ def test_in_the_middle_of_a_stream(server: ServerProcess, reset: bool) -> None:
     assert_all_given_back(server, before + 1)
 
 
-def test_while_a_whole_answer_is_made(server: ServerProcess) -> None:
+def test_while_a_whole_answer_is_made(server: ServeCommand) -> None:
     before = server.metric(ABORTED)
     connection = connect(server)
     connection.sendall(post(LONG))
@@ -81,7 +81,7 @@ def test_while_a_whole_answer_is_made(server: ServerProcess) -> None:
     assert_all_given_back(server, before + 1)
 
 
-def test_with_several_prompts_and_choices(server: ServerProcess) -> None:
+def test_with_several_prompts_and_choices(server: ServeCommand) -> None:
     before = server.metric(ABORTED)
     connection = connect(server)
     connection.sendall(post(LONG | {"prompt": ["Once", "The dog"], "n": 2, "stream": True}))
@@ -90,7 +90,7 @@ def test_with_several_prompts_and_choices(server: ServerProcess) -> None:
     assert_all_given_back(server, before + 4)
 
 
-def test_while_waiting_in_the_queue(server: ServerProcess) -> None:
+def test_while_waiting_in_the_queue(server: ServeCommand) -> None:
     before = server.metric(ABORTED)
     running = connect(server)
     running.sendall(post(LONG | {"n": 2, "stream": True}))
@@ -104,14 +104,14 @@ def test_while_waiting_in_the_queue(server: ServerProcess) -> None:
     assert_all_given_back(server, before + 3)
 
 
-def test_before_the_body_is_complete(server: ServerProcess) -> None:
+def test_before_the_body_is_complete(server: ServeCommand) -> None:
     connection = connect(server)
     connection.sendall(post(LONG)[:-10])
     hang_up(connection)
     assert httpx.get(f"{server.url}/health").status_code == 200
 
 
-def test_others_are_not_disturbed(server: ServerProcess) -> None:
+def test_others_are_not_disturbed(server: ServeCommand) -> None:
     request = LONG | {"max_tokens": 40, "seed": 3}
     alone = httpx.post(f"{server.url}/v1/completions", json=request, timeout=60).json()["choices"][0]["text"]
     leaver, stayer = connect(server), connect(server)

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.server_process import ServerProcess, eventually
+from tests.support.server_process import ServeCommand, eventually
 
 PATHS = ("/v1/completions", "/v1/chat/completions", "/tokenize", "/detokenize")
 JSON_TYPE = {"content-type": "application/json"}
@@ -31,7 +31,7 @@ def error_of(response: httpx.Response, status: int) -> dict[str, Any]:
     return error
 
 
-def test_the_printed_curl_line_works(server: ServerProcess) -> None:
+def test_the_printed_curl_line_works(server: ServeCommand) -> None:
     done = subprocess.run(["bash", "-c", server.curl_line], capture_output=True, text=True, check=True, timeout=60)
     assert '"chat.completion"' in done.stdout
 
@@ -127,7 +127,7 @@ def test_token_ids_outside_the_vocabulary(http: httpx.Client) -> None:
     assert error["param"] == "tokens[1]"
 
 
-def test_refusals_are_counted(http: httpx.Client, server: ServerProcess) -> None:
+def test_refusals_are_counted(http: httpx.Client, server: ServeCommand) -> None:
     name = 'forebay_requests_refused_total{label="unsupported_field"}'
     before = server.metric(name)
     error_of(http.post("/v1/completions", json={"model": "tiny-chat", "prompt": "a", "echo": True}), 400)
@@ -144,7 +144,7 @@ def test_more_prompts_than_the_queue_holds(prompts: int, n: int, http: httpx.Cli
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_full_queue_says_when_to_come_back(server: ServerProcess, stream: bool) -> None:
+def test_a_full_queue_says_when_to_come_back(server: ServeCommand, stream: bool) -> None:
     body = {"model": "tiny-chat", "prompt": "a", "max_tokens": 400, "ignore_eos": True}
     with contextlib.ExitStack() as stack:
         for n, gauge in ((16, "forebay_requests_running"), (32, "forebay_requests_waiting")):

@@ -23,7 +23,7 @@ from forebay.observe.recorder import read_record
 from forebay.profile import load_profile
 from forebay.server.app import build_app
 from forebay.server.state import ServerSettings
-from tests.support.server_process import ServerProcess, eventually, running_server
+from tests.support.server_process import ServeCommand, eventually, running_server
 
 LONG: dict[str, Any] = {"model": "tiny-chat", "prompt": "Once upon a time", "max_tokens": 150, "ignore_eos": True}
 AT_ONCE_S = 2.0
@@ -233,7 +233,7 @@ def test_the_wrong_profile_is_one_clear_line(flags: list[str]) -> None:
     assert "scheduler.token_budget = 4 is less than scheduler.max_requests" in done.stderr
 
 
-def test_the_ready_line_says_where_and_what(server: ServerProcess) -> None:
+def test_the_ready_line_says_where_and_what(server: ServeCommand) -> None:
     digest = httpx.get(f"{server.url}/version").json()["profile"]
     assert "tiny-chat" in server.ready_line
     assert digest[:12] in server.ready_line

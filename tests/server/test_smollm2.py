@@ -13,7 +13,7 @@ import openai
 import pytest
 
 from forebay.ops.registry import available_backends
-from tests.support.server_process import ServerProcess, running_server
+from tests.support.server_process import ServeCommand, running_server
 
 pytestmark = pytest.mark.skipif("native" not in available_backends(), reason="the native extension is not built")
 READY_S = 3.0
@@ -24,13 +24,13 @@ QUESTION: Any = [
 
 
 @pytest.fixture(scope="module")
-def server(smollm2_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+def server(smollm2_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServeCommand]:
     with running_server([str(smollm2_path)], tmp_path_factory.mktemp("smollm2") / "log") as process:
         yield process
 
 
 @pytest.fixture(scope="module")
-def client(server: ServerProcess) -> Iterator[openai.OpenAI]:
+def client(server: ServeCommand) -> Iterator[openai.OpenAI]:
     with openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0, timeout=120) as made:
         yield made
 
@@ -55,7 +55,7 @@ def test_it_is_ready_within_three_seconds(smollm2_path: Path, tmp_path: Path) ->
     assert cpu_seconds() - before < READY_S
 
 
-def test_the_printed_curl_line_works(server: ServerProcess) -> None:
+def test_the_printed_curl_line_works(server: ServeCommand) -> None:
     done = subprocess.run(["bash", "-c", server.curl_line], capture_output=True, text=True, check=True, timeout=120)
     answer = json.loads(done.stdout)
     assert answer["choices"][0]["message"]["content"]

@@ -18,7 +18,7 @@ import httpx
 READY_S = 60.0
 
 
-class ServerProcess:
+class ServeCommand:
     """`forebay serve` as a child process. `url` is where it listens; `log` is a file with its stderr."""
 
     def __init__(self, arguments: list[str], log: Path) -> None:
@@ -74,9 +74,9 @@ class ServerProcess:
 
 
 @contextlib.contextmanager
-def running_server(arguments: list[str], log: Path) -> Iterator[ServerProcess]:
+def running_server(arguments: list[str], log: Path) -> Iterator[ServeCommand]:
     """A server for the block; killed at its end if it still runs."""
-    server = ServerProcess(arguments, log)
+    server = ServeCommand(arguments, log)
     try:
         yield server
     finally:

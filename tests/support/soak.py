@@ -21,7 +21,7 @@ from typing import Any
 import httpx
 
 from tests.support.memory import KINDS, MB, Growth, Sample, growth, look, num_descriptors, total
-from tests.support.server_process import ServerProcess, eventually
+from tests.support.server_process import ServeCommand, eventually
 
 LIMIT_MB_PER_MINUTE = 1.0
 SAMPLE_EVERY_S = 2.0
@@ -201,7 +201,7 @@ class Load:
 class Watch:
     """Looks at both processes, and at how many requests run, every SAMPLE_EVERY_S for as long as the task runs."""
 
-    def __init__(self, server: ServerProcess, tally: Tally, say: Say) -> None:
+    def __init__(self, server: ServeCommand, tally: Tally, say: Say) -> None:
         self._server = server
         self._tally = tally
         self._say = say
@@ -264,7 +264,7 @@ class Report:
 
 
 def soak(
-    server: ServerProcess,
+    server: ServeCommand,
     model: str,
     *,
     seconds: float,
@@ -280,7 +280,7 @@ def soak(
 
 
 @contextlib.contextmanager
-def _last_words(server: ServerProcess) -> Iterator[None]:
+def _last_words(server: ServeCommand) -> Iterator[None]:
     """An error that makes the rest pointless comes with the end of the server's log."""
     try:
         yield
@@ -292,7 +292,7 @@ def _last_words(server: ServerProcess) -> Iterator[None]:
 
 
 def _soak(
-    server: ServerProcess, bodies: list[dict[str, Any]], seconds: float, streams: int, num_blocks: int, say: Say
+    server: ServeCommand, bodies: list[dict[str, Any]], seconds: float, streams: int, num_blocks: int, say: Say
 ) -> Report:
     solo = asyncio.run(solo_answers(server.address, bodies, say))
     say("touching every block of the KV cache")
@@ -331,13 +331,13 @@ async def _watched(load: Coroutine[Any, Any, None], watch: Watch) -> None:
         await watching
 
 
-def gauges(server: ServerProcess) -> dict[str, float]:
+def gauges(server: ServeCommand) -> dict[str, float]:
     """All zero when nothing runs."""
     blocks = {f"blocks_{state}": server.metric(f'forebay_blocks{{state="{state}"}}') for state in ("used", "promised")}
     return blocks | {f"requests_{s}": server.metric(f"forebay_requests_{s}") for s in ("running", "waiting")}
 
 
-def finished(server: ServerProcess) -> dict[str, float]:
+def finished(server: ServeCommand) -> dict[str, float]:
     """Completions the server has counted, by finish reason."""
     reasons = ("length", "stop", "abort", "error")
     return {r: server.metric(f'forebay_requests_finished_total{{reason="{r}"}}') for r in reasons}

@@ -71,7 +71,11 @@ def _add(record: dict[str, Any], now: int, tokens: list[int]) -> None:
 
 
 def serve(load: Callable[[dict[str, Any]], Engine]) -> None:
-    """Load the engine as argv[1] says and answer jobs until stdin ends. An error is an answer, not the end."""
+    """Load the engine as argv[1] says and answer jobs until stdin ends.
+
+    A job that fails is answered with the error, and that is the end too: requests may be left over in the engine. Only
+    "score" of an engine without logits is not.
+    """
     out = _take_stdout()
     started = time.monotonic()
     try:
@@ -85,11 +89,13 @@ def serve(load: Callable[[dict[str, Any]], Engine]) -> None:
     _send(out, {**facts, "facts": engine.facts})
     for line in sys.stdin:
         try:
-            answer = _answer(engine, json.loads(line))
+            _send(out, _answer(engine, json.loads(line)))
+        except NotImplementedError as error:
+            _send(out, {"error": str(error)})
         except Exception as error:
             traceback.print_exc()
-            answer = {"error": f"{type(error).__name__}: {error}"}
-        _send(out, answer)
+            _send(out, {"error": f"{type(error).__name__}: {error}"})
+            sys.exit(1)
 
 
 def _answer(engine: Engine, job: dict[str, Any]) -> dict[str, Any]:

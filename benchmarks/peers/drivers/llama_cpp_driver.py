@@ -3,7 +3,7 @@
 Each step is one llama_decode of at most n_batch tokens, as llama-server does it: first one token for each request that
 decodes, then as much of the waiting prompts as fits. A sequence's cache is emptied when its request ends, so no prompt
 is ever reused. The batch is filled through numpy and greedy choice is numpy's argmax over the logits, so that Python
-costs well under a millisecond a step.
+costs under a millisecond a step (0.2 ms for one stream, 0.7 for 32).
 """
 
 from __future__ import annotations

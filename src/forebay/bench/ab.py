@@ -12,14 +12,13 @@ import msgspec
 from forebay.bench.client.load import Observer
 from forebay.bench.comparison import Comparison, MetricComparison, compare
 from forebay.bench.facts import new_result
-from forebay.bench.metrics import summarize
+from forebay.bench.metrics import figures_of, summarize
 from forebay.bench.plan import Workload
 from forebay.bench.record import RequestRecord
 from forebay.bench.result import Result, Run, read_result
-from forebay.bench.serve import Measured, described
-from forebay.bench.served import Served, Server, served
+from forebay.bench.serve import Measured, check_load, document
+from forebay.bench.served import Served, Server, check_target, served
 from forebay.bench.slo import SLO
-from forebay.bench.sweep import figures_of
 from forebay.bench.workload.spec import WorkloadSpec
 from forebay.errors import BenchError
 from forebay.profile import Profile
@@ -73,6 +72,9 @@ def compare_served(
     """
     if pairs < 1:
         raise BenchError(f"pairs must be at least 1, got {pairs}", param="pairs")
+    check_load(spec, warmup)
+    for target in (a, b):
+        check_target(target, timeout_s)
     with (
         served(a, name=names[0], timeout_s=timeout_s) as first,
         served(b, name=names[1], timeout_s=timeout_s) as second,
@@ -89,9 +91,14 @@ def compare_served(
             for side in order_of(pair):
                 words = f"pair {pair + 1} of {pairs}, {side} {servers[side].name}"
                 measured[side].append(_alone(servers[side], workload, watch(words, workload.num_requests)))
-        documents = {side: _document(servers[side], measured[side], workloads, before, slo, seed) for side in SIDES}
+    documents = {
+        side: document(
+            workloads, measured[side], target=server.facts, warmup=before, slo=slo, seed=seed, label=server.name
+        )
+        for side, server in servers.items()
+    }
     answers = [same_answers(x.records, y.records) for x, y in zip(measured["A"], measured["B"], strict=True)]
-    rows = [_row(pair, measured, found) for pair, found in enumerate(answers)]
+    rows = [_row(pair, measured, found, slo) for pair, found in enumerate(answers)]
     closed_loop = workloads[0].concurrency is not None
     return _compared(documents, answers, rows, closed_loop, label or f"{names[0]} and {names[1]}")
 
@@ -143,28 +150,6 @@ def _alone(server: Served, workload: Workload, observer: Observer | None) -> Mea
         server.pause()
 
 
-def _document(
-    server: Served,
-    measured: Sequence[Measured],
-    workloads: Sequence[Workload],
-    before: Workload | None,
-    slo: SLO | None,
-    seed: int,
-) -> Result:
-    """One side, as if it had been measured by `forebay bench serve`."""
-    return new_result(
-        "serve",
-        label=server.name,
-        seed=seed,
-        loads=[one.run.load for one in measured],
-        target=server.facts,
-        workload=described(workloads, before),
-        slo=None if slo is None else str(slo),
-        summary=summarize([one.records for one in measured], slo=slo, seed=seed),
-        runs=[one.run for one in measured],
-    )
-
-
 def _compared(
     documents: dict[Side, Result],
     answers: Sequence[Answers],
@@ -178,7 +163,7 @@ def _compared(
     comparison = msgspec.structs.replace(comparison, warnings=[*comparison.warnings, *_broken_promise(a, b, total)])
     headline = headline_of(comparison, closed_loop=closed_loop)
     runs = [(run, pair, side) for side in SIDES for pair, run in enumerate(documents[side].runs)]
-    document = new_result(
+    result = new_result(
         "compare",
         label=label,
         seed=a.seed,
@@ -197,7 +182,7 @@ def _compared(
         runs=[_numbered(*one) for one in sorted(runs, key=lambda one: one[0].started_ns)],
         rows=rows,
     )
-    return Compared(document, comparison, headline, total)
+    return Compared(result, comparison, headline, total)
 
 
 def _broken_promise(a: Result, b: Result, answers: Answers) -> Iterator[str]:
@@ -215,8 +200,8 @@ def _numbered(run: Run, pair: int, side: Side) -> Run:
     return msgspec.structs.replace(run, values={**run.values, "pair": float(pair), "side": float(SIDES.index(side))})
 
 
-def _row(pair: int, measured: dict[Side, list[Measured]], answers: Answers) -> dict[str, Any]:
-    figures = {side: figures_of(summarize([measured[side][pair].records])) for side in SIDES}
+def _row(pair: int, measured: dict[Side, list[Measured]], answers: Answers, slo: SLO | None) -> dict[str, Any]:
+    figures = {side: figures_of(summarize([measured[side][pair].records], slo=slo)) for side in SIDES}
     return {
         "pair": pair,
         "order": "".join(order_of(pair)),

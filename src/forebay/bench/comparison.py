@@ -34,7 +34,7 @@ VOLATILE = ("available_bytes",)  # facts of a machine that differ from one minut
 
 
 @dataclass(frozen=True, slots=True)
-class Metric:
+class ComparedMetric:
     """latency, figure: for a distribution, which, and what of it; both empty for a rate."""
 
     name: str
@@ -44,11 +44,11 @@ class Metric:
 
 
 METRICS = (
-    Metric("output_token_rate", True),
-    Metric("request_rate", True),
-    Metric("goodput", True),
+    ComparedMetric("output_token_rate", True),
+    ComparedMetric("request_rate", True),
+    ComparedMetric("goodput", True),
     *(
-        Metric(f"{latency}_s.{figure}", False, latency, figure)
+        ComparedMetric(f"{latency}_s.{figure}", False, latency, figure)
         for latency, figures in (("ttft", "p50 p95"), ("itl", "p50 p95"), ("tpot", "mean"), ("e2e", "p95"))
         for figure in figures.split()
     ),
@@ -71,14 +71,15 @@ class MetricComparison(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
-    """interleaved: the runs took turns, so that a drift of the machine hits both. warnings: what a reader must know
-    before believing a verdict."""
+    """interleaved: the runs took turns, so that a drift of the machine hits both. invalid: which of the two is, and
+    why. warnings: what else a reader must know before believing a verdict."""
 
     kind: str
     a: str
     b: str
     interleaved: bool
     metrics: list[MetricComparison]
+    invalid: list[str] = []
     warnings: list[str] = []
 
 
@@ -100,8 +101,15 @@ def compare(a: Result, b: Result) -> Comparison:
         raise BenchError(
             f"compare: {a.label} and {b.label} have no figure in common; compare documents that measure the same"
         )
-    warnings = _warnings(a, b, pair.turns)
-    return Comparison(kind=a.kind, a=a.label, b=b.label, interleaved=pair.turns, metrics=kept, warnings=warnings)
+    return Comparison(
+        kind=a.kind,
+        a=a.label,
+        b=b.label,
+        interleaved=pair.turns,
+        metrics=kept,
+        invalid=_invalid(a, b),
+        warnings=_warnings(a, b, pair.turns),
+    )
 
 
 def interleaved(a: Result, b: Result) -> bool:
@@ -124,7 +132,7 @@ class _Side:
         self._latencies = [latencies_of(run.records) for run in document.runs]
         self._rates = [self._rates_of(run) for run in document.runs]
 
-    def value(self, metric: Metric) -> float | None:
+    def value(self, metric: ComparedMetric) -> float | None:
         """As the document says; without a summary, the mean over runs."""
         summary = self.document.summary
         if summary is None:
@@ -136,19 +144,19 @@ class _Side:
         one = getattr(summary, f"{metric.latency}_s")
         return None if one is None else float(getattr(one, metric.figure))
 
-    def per_run(self, metric: Metric) -> list[float]:
+    def per_run(self, metric: ComparedMetric) -> list[float]:
         """Of each run; empty if any run has none."""
         found = [self._of_run(metric, index) for index in range(len(self.document.runs))]
         return [value for value in found if value is not None] if None not in found else []
 
-    def has_requests(self, metric: Metric) -> bool:
+    def has_requests(self, metric: ComparedMetric) -> bool:
         return any(run[metric.latency] for run in self._latencies)
 
-    def groups(self, metric: Metric) -> list[Group]:
+    def groups(self, metric: ComparedMetric) -> list[Group]:
         """A latency's values of each request of all runs."""
         return list(chain.from_iterable(run[metric.latency] for run in self._latencies))
 
-    def _of_run(self, metric: Metric, index: int) -> float | None:
+    def _of_run(self, metric: ComparedMetric, index: int) -> float | None:
         if not metric.latency:
             return self._rates[index].get(metric.name, self.document.runs[index].values.get(metric.name))
         values = list(chain.from_iterable(self._latencies[index][metric.latency]))
@@ -161,12 +169,13 @@ class _Side:
         return rates_of(records, duration_s(records), self._slo) if records else {}
 
 
-def _of_values(a: Result, b: Result) -> list[Metric]:
+def _of_values(a: Result, b: Result) -> list[ComparedMetric]:
     """Further metrics, from what every run of both gives by name."""
     runs = [run.values for document in (a, b) for run in document.runs]
     common = set(runs[0]).intersection(*runs[1:]) if runs else set()
     known = {metric.name for metric in METRICS}
-    return [Metric(name, name.endswith("_rate")) for name in sorted(common - known) if name.endswith(("_s", "_rate"))]
+    names = [name for name in sorted(common - known) if name.endswith(("_s", "_rate"))]
+    return [ComparedMetric(name, name.endswith("_rate")) for name in names]
 
 
 class _Pair:
@@ -177,7 +186,7 @@ class _Pair:
         self.turns = interleaved(a, b)
         self._over_requests: dict[str, dict[str, Interval]] = {}
 
-    def compared(self, metric: Metric) -> MetricComparison:
+    def compared(self, metric: ComparedMetric) -> MetricComparison:
         a, b = self.a.value(metric), self.b.value(metric)
         ratio: float | None = None
         interval, basis = None, None
@@ -198,7 +207,7 @@ class _Pair:
             verdict=_verdict(interval, metric.higher_is_better),
         )
 
-    def _ratio(self, metric: Metric, ratio: float | None) -> tuple[Ratio, Basis] | None:
+    def _ratio(self, metric: ComparedMetric, ratio: float | None) -> tuple[Ratio, Basis] | None:
         """By the strongest means there are; None if there are none. ratio: of the documents' own figures."""
         runs = self.a.per_run(metric), self.b.per_run(metric)
         enough = min(map(len, runs)) >= MIN_RUNS and min(map(min, runs)) > 0
@@ -209,7 +218,7 @@ class _Pair:
             return None if ratio is None else (Ratio(ratio, interval), "requests")
         return (separate_ratio_interval(*runs), "runs") if enough else None
 
-    def _intervals(self, metric: Metric) -> dict[str, Interval]:
+    def _intervals(self, metric: ComparedMetric) -> dict[str, Interval]:
         """Over requests, of all figures of a latency at once."""
         if metric.latency not in self._over_requests:
             groups = self.a.groups(metric), self.b.groups(metric)
@@ -229,8 +238,16 @@ def _machine(document: Result) -> dict[str, object]:
     return {name: value for name, value in document.machine.items() if name not in VOLATILE}
 
 
+def _invalid(a: Result, b: Result) -> list[str]:
+    return [
+        f"{document.label} is invalid: {'; '.join(document.invalid_reasons) or 'no reason given'}"
+        for document in (a, b)
+        if not document.valid
+    ]
+
+
 def _warnings(a: Result, b: Result, turns: bool) -> list[str]:
-    found = []
+    found = ["both are the same measurement"] if a.runs and a.runs == b.runs else []
     differ = [name for name in _machine(a) | _machine(b) if a.machine.get(name) != b.machine.get(name)]
     if differ:
         found.append(f"different machines: {', '.join(differ)} differ")
@@ -241,8 +258,6 @@ def _warnings(a: Result, b: Result, turns: bool) -> list[str]:
     if a.slo != b.slo:
         found.append(f"different SLOs, so goodput is not comparable: {a.slo or 'none'} and {b.slo or 'none'}")
     for document in (a, b):
-        if not document.valid:
-            found.append(f"{document.label} is invalid: {'; '.join(document.invalid_reasons) or 'no reason given'}")
         if len(document.runs) == 1:
             found.append(f"{document.label} is one run only: what differs from run to run is not in the intervals")
     if not turns and max(len(a.runs), len(b.runs)) > 1:

@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from importlib import metadata
 from typing import Any
 
+import msgspec
+
 from forebay.bench.machine_load import invalid_reasons
 from forebay.bench.result import LoadFacts, Result
 from forebay.profile import read_machine
@@ -36,7 +38,7 @@ def new_result(
     machine = {**dataclasses.asdict(facts), "isa_flags": list(facts.isa_flags)}
     return Result(
         kind=kind,
-        label=label or kind,
+        label=_text(label or kind),
         created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         seed=seed,
         command=command_line(),
@@ -46,6 +48,12 @@ def new_result(
         invalid_reasons=against,
         **fields,
     )
+
+
+def against(result: Result, reasons: Iterable[str]) -> Result:
+    """The same with further reasons, if there are any."""
+    found = [*result.invalid_reasons, *reasons]
+    return msgspec.structs.replace(result, valid=not found, invalid_reasons=found)
 
 
 def command_line() -> list[str]:
@@ -58,8 +66,13 @@ def command_line() -> list[str]:
             word = "***"
         elif word.startswith(tuple(f"{name}=" for name in hidden)):
             word = f"{word.partition('=')[0]}=***"
-        shown.append(word)
+        shown.append(_text(word))
     return shown
+
+
+def _text(word: str) -> str:
+    """Without the bytes of a command line that are no text, which JSON could not hold."""
+    return word.encode("utf-8", "replace").decode()
 
 
 def _versions() -> Iterable[tuple[str, str]]:

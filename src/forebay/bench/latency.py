@@ -13,6 +13,7 @@ from forebay.bench.facts import new_result
 from forebay.bench.machine_load import Meter
 from forebay.bench.offline import target_of
 from forebay.bench.result import Result, Run
+from forebay.bench.statistics import quantile
 from forebay.core.sampling_params import SamplingParams
 from forebay.errors import BenchError
 from forebay.llm import LLM
@@ -90,7 +91,7 @@ def values_of(length: int, sample: Sample) -> dict[str, float]:
 def row_of(length: int, samples: Sequence[Sample]) -> dict[str, Any]:
     """Figures of the samples of one length."""
     values = [values_of(length, sample) for sample in samples]
-    gaps = sorted(gap for sample in samples for gap in sample.itl)
+    gaps = [gap for sample in samples for gap in sample.itl]
     return {
         "length": length,
         "repeats": len(samples),
@@ -99,8 +100,8 @@ def row_of(length: int, samples: Sequence[Sample]) -> dict[str, Any]:
             for key in ("ttft_s", "prefill_token_rate", "decode_token_rate")
             for name, figure in _spread(key, [one[f"length_{length}_{key}"] for one in values]).items()
         },
-        "itl_p50_s": statistics.median(gaps),
-        "itl_p99_s": gaps[min(len(gaps) - 1, -(-99 * len(gaps) // 100) - 1)],
+        "itl_p50_s": quantile(gaps, 0.5),
+        "itl_p99_s": quantile(gaps, 0.99),
     }
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
+import socket
 import time
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
@@ -16,29 +18,30 @@ from forebay.bench.result import LoadFacts
 MAX_CLIENT_CORES = 0.10
 MAX_FOREIGN_SHARE = 0.03
 
-_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1", "0.0.0.0"})
-
 
 class Meter:
     """Measures between entering and leaving `with`. target_pids: the measured processes, asked for at both ends; None
-    if they are elsewhere, or are this process (then what it uses is `client_cores`)."""
+    if they are elsewhere, or are this process (then what it uses is `client_cores`). Looking for them takes tens of
+    milliseconds, and lies outside what is measured."""
 
     def __init__(self, target_pids: Callable[[], Iterable[int]] | None = None) -> None:
         self._target_pids = target_pids
 
     def __enter__(self) -> Self:
-        self._began = _Snapshot(self._pids())
+        self._targets_before = _used_by(self._pids())
+        self._began = _Snapshot()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
-        self._ended = _Snapshot(self._pids())
+        self._ended = _Snapshot()
+        self._targets_after = _used_by(self._pids())
 
     def facts(self) -> LoadFacts:
         """After the block."""
         began, ended = self._began, self._ended
         wall_s = max(ended.at_s - began.at_s, 1e-9)
         own = ended.own_s - began.own_s
-        target = sum(used - began.targets.get(pid, 0.0) for pid, used in ended.targets.items())
+        target = sum(used - self._targets_before.get(pid, 0.0) for pid, used in self._targets_after.items())
         total = max(ended.total_s - began.total_s, 1e-9)
         foreign = max(0.0, ended.processes_s - began.processes_s - own - target)
         return LoadFacts(
@@ -57,7 +60,7 @@ class _Snapshot:
     """Processor seconds used so far. processes_s: by all processes. Interrupts are left out: nobody's, and our own
     traffic makes most of them."""
 
-    def __init__(self, pids: set[int]) -> None:
+    def __init__(self) -> None:
         self.at_s = time.monotonic()
         times = psutil.cpu_times()
         self.steal_s = getattr(times, "steal", 0.0)
@@ -66,7 +69,10 @@ class _Snapshot:
         self.total_s = sum(getattr(times, name) for name in times._fields if not name.startswith("guest"))
         own = os.times()
         self.own_s = own.user + own.system
-        self.targets = {pid: used for pid in pids if (used := _used(pid)) is not None}
+
+
+def _used_by(pids: set[int]) -> dict[int, float]:
+    return {pid: used for pid in pids if (used := _used(pid)) is not None}
 
 
 def _used(pid: int) -> float | None:
@@ -120,12 +126,26 @@ def pids_behind(url: str) -> Callable[[], set[int]] | None:
     """A function that gives the processes which serve a URL of this machine: who listens there and its descendants.
     None for another machine, or where it cannot be told who listens."""
     parts = urlsplit(url)
-    if parts.hostname not in _LOOPBACK:
+    if parts.hostname is None or not _is_here(parts.hostname):
         return None
     port = parts.port or (443 if parts.scheme == "https" else 80)
     if not _listeners(port):
         return None
     return lambda: {pid for root in _listeners(port) for pid in process_tree(root)}
+
+
+def _is_here(host: str) -> bool:
+    """Whether a name or address leads to this machine."""
+    try:
+        found = {str(info[4][0]).partition("%")[0] for info in socket.getaddrinfo(host, None)}
+    except (OSError, UnicodeError):
+        return False
+    own = {address.address.partition("%")[0] for some in psutil.net_if_addrs().values() for address in some}
+    return any(address in own or _is_loopback(ipaddress.ip_address(address)) for address in found)
+
+
+def _is_loopback(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
+    return address.is_loopback or address.is_unspecified
 
 
 def _listeners(port: int) -> set[int]:

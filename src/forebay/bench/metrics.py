@@ -15,15 +15,16 @@ A request cancelled on purpose got what it wanted, so its tokens count; those of
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain, repeat
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, repeat, zip_longest
+from typing import Any
 
 import msgspec
 
 from forebay.bench.record import Failure, FailureKind, RequestRecord
 from forebay.bench.result import Distribution, Interval, Summary
 from forebay.bench.slo import SLO
-from forebay.bench.statistics import Group, distribution, mean_interval_over_runs
+from forebay.bench.statistics import MIN_REQUESTS, Group, distribution, mean_interval_over_runs, share_interval
 from forebay.core.request import FinishReason
 from forebay.errors import BenchError, OverloadedError, RequestAbortedError, RequestError
 from forebay.observe.latency import RequestTimes
@@ -110,6 +111,48 @@ def by_bucket(runs: Runs, *, slo: SLO | None = None, boundary: str = CLIENT_SEND
         )
         for name in names
     }
+
+
+def figures_of(summary: Summary) -> dict[str, Any]:
+    """A summary as the flat figures of a row; an absent latency is absent."""
+    row: dict[str, Any] = {
+        "output_token_rate": summary.output_token_rate,
+        "request_rate": summary.request_rate,
+        "total_token_rate": summary.total_token_rate,
+        "completed": summary.completed,
+        "failed": sum(summary.failures.values()),
+    }
+    for latency in ("ttft", "itl", "tpot", "e2e"):
+        found: Distribution | None = getattr(summary, f"{latency}_s")
+        if found is not None:
+            row |= {f"{latency}_{figure}_s": getattr(found, figure) for figure in ("p50", "p95", "p99")}
+    if summary.slo_attained is not None:
+        row |= {"goodput": summary.goodput, "slo_attained": summary.slo_attained}
+    return row
+
+
+def best_share(records: Sequence[RequestRecord], slo: SLO) -> float:
+    """The largest share within the SLO that fewer requests a second could bring: what those had that met no other one.
+    Where others met, with the benefit of the doubt (the upper end of the share's interval). 0 if none completed."""
+    if not any(record.completed for record in records):
+        return 0.0
+    judged = sum(not record.cancelled for record in records)
+    alone = [record for record in _alone(records) if not record.cancelled]
+    held = sum(record.completed and slo.holds(times_of(record)) for record in alone)
+    if len(alone) == judged:
+        return held / judged
+    interval = share_interval(held, len(alone))
+    return 1.0 if interval is None or len(alone) < MIN_REQUESTS else interval[1]
+
+
+def _alone(records: Sequence[RequestRecord]) -> Iterator[RequestRecord]:
+    """Those that had ended when the next one was meant to be sent, and began when all before had ended."""
+    ordered = sorted(records, key=lambda record: record.intended_ns)
+    ended_ns = 0
+    for record, following in zip_longest(ordered, ordered[1:]):
+        if ended_ns <= record.intended_ns and (following is None or record.end_ns <= following.intended_ns):
+            yield record
+        ended_ns = max(ended_ns, record.end_ns)
 
 
 def server_records(lines: Iterable[RequestLine]) -> tuple[ServedRecord, ...]:

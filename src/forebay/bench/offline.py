@@ -13,12 +13,12 @@ import msgspec
 from forebay.bench.client.observer import NoObserver, Observer
 from forebay.bench.facts import new_result
 from forebay.bench.machine_load import Meter
-from forebay.bench.metrics import ServedRecord, by_bucket, shifted, summarize
+from forebay.bench.metrics import ServedRecord, by_bucket, summarize
 from forebay.bench.plan import Turn, Workload
 from forebay.bench.reconcile import step_series
 from forebay.bench.record import RequestRecord
-from forebay.bench.result import Result, Run
-from forebay.bench.serve import described
+from forebay.bench.result import Result
+from forebay.bench.serve import Measured, described
 from forebay.bench.slo import SLO
 from forebay.core.outputs import GenerateResult
 from forebay.core.sampling_params import SamplingParams
@@ -58,33 +58,30 @@ def measure_offline(
         check_closed_loop(workload)
     if warmup is not None:
         play(llm, warmup)
-    measured, loads = [], []
-    for workload in workloads:
-        llm.reset_prefix_cache()
-        with Meter() as meter:
-            measured.append(play(llm, workload, observer))
-        loads.append(meter.facts())
-    started = [min(record.intended_ns for record in records) for records in measured]
-    runs = [
-        Run(started_ns=start, load=load, records=tuple(shifted(record, -start) for record in records))
-        for start, load, records in zip(started, loads, measured, strict=True)
-    ]
-    ended_ns = max(record.end_ns for records in measured for record in records)
-    steps = [step for step in llm.recorder.last() if started[0] <= step.start_ns <= ended_ns]
+    measured = [_run_once(llm, workload, observer) for workload in workloads]
+    runs = [one.records for one in measured]
+    ended_ns = max(record.end_ns for records in runs for record in records)
     return new_result(
         "offline",
         label=label,
         seed=seed,
-        loads=loads,
+        loads=[one.run.load for one in measured],
         in_process=True,
         target=target_of(llm),
         workload=described(workloads, warmup),
         slo=None if slo is None else str(slo),
-        summary=summarize(measured, slo=slo, boundary=BOUNDARY, seed=seed),
-        buckets=by_bucket(measured, slo=slo, boundary=BOUNDARY, seed=seed),
-        steps=step_series(steps, started[0]),
-        runs=runs,
+        summary=summarize(runs, slo=slo, boundary=BOUNDARY, seed=seed),
+        buckets=by_bucket(runs, slo=slo, boundary=BOUNDARY, seed=seed),
+        steps=step_series(llm.recorder.last(), measured[0].run.started_ns, ended_ns),
+        runs=[one.run for one in measured],
     )
+
+
+def _run_once(llm: LLM, workload: Workload, observer: Observer | None) -> Measured:
+    llm.reset_prefix_cache()
+    with Meter() as meter:
+        records = play(llm, workload, observer)
+    return Measured.of(records, meter.facts())
 
 
 def play(llm: LLM, workload: Workload, observer: Observer | None = None) -> tuple[RequestRecord, ...]:

@@ -24,12 +24,14 @@ ABOVE = 1.5  # times the highest rate probed; far above, a probe takes long to d
 class Probe:
     """One run at one rate (requests a second).
 
-    attained: share of requests within the SLO, with its interval where there is one. why: why it was made. holds: that
-    the share was enough. row: further figures for the document.
+    attained: share of requests within the SLO, with its interval where there is one. ceiling: the largest share that
+    a lower rate could attain. why: why it was made. holds: that the share was enough. row: further figures for the
+    document.
     """
 
     rate: float
     attained: float
+    ceiling: float = 1.0
     interval: Interval | None = None
     invalid_reasons: tuple[str, ...] = ()
     why: str = ""
@@ -52,13 +54,15 @@ class Probe:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RateFound:
     """rate: the highest that held, twice; None if none did. fails_at: the lowest probed rate above it that failed; None
-    if none did. notes: what contradicts the search's assumption, or ended it early."""
+    if none did. notes: what contradicts the search's assumption, or ended it early. hopeless: the last probe showed
+    that no rate at all can hold."""
 
     rate: float | None
     fails_at: float | None
     probes: tuple[Probe, ...]
     notes: tuple[str, ...] = ()
     interrupted: bool = False
+    hopeless: bool = False
 
 
 def shown(rate: float) -> str:
@@ -86,6 +90,10 @@ class _Search:
         self.probes.append(made)
         return made
 
+    def hopeless(self) -> bool:
+        """Whether the last probe leaves no lower rate a chance."""
+        return self.probes[-1].ceiling < self._attain
+
     def highest_held(self, below: float = float("inf")) -> float | None:
         return max((p.rate for p in self._counted() if p.holds and p.rate < below), default=None)
 
@@ -97,6 +105,7 @@ class _Search:
             probes=tuple(self.probes),
             notes=tuple(dict.fromkeys([*self.notes, *self._contradictions(), *self._disturbed()])),
             interrupted=interrupted,
+            hopeless=not interrupted and not any(probe.holds for probe in self.probes) and self.hopeless(),
         )
 
     def _counted(self) -> Iterator[Probe]:
@@ -125,11 +134,10 @@ def find_rate(
     """Search from `start`; done when the rates around the edge are less than `width` apart (relative to the lower).
 
     attain: a rate holds if at least this share of its requests is within the SLO. A probe that is invalid is repeated
-    once. A KeyboardInterrupt ends the search with what is known. Raises BenchError for arguments that make no sense.
+    once, and none is made below one whose ceiling is under `attain`. A KeyboardInterrupt ends the search with what is
+    known. Raises BenchError for arguments that make no sense.
     """
-    for name, value, most in (("start", start, MAX_RATE), ("attain", attain, 1.0), ("width", width, 1.0)):
-        if not MIN_RATE <= value <= most:
-            raise BenchError(f"{name} must be a number from {MIN_RATE:g} to {most:g}, got {value}", param=name)
+    check_search(start=start, attain=attain, width=width)
     search = _Search(probe, attain)
     try:
         low, high = _bracket(search, start)
@@ -139,6 +147,13 @@ def find_rate(
     except KeyboardInterrupt:
         search.notes.append("interrupted before the search was done")
         return search.result(search.highest_held(), interrupted=True)
+
+
+def check_search(*, start: float, attain: float, width: float) -> None:
+    """Raises BenchError for what `find_rate` cannot work with."""
+    for flag, value, most in (("start-rate", start, MAX_RATE), ("attain", attain, 1.0), ("width", width, 1.0)):
+        if not MIN_RATE <= value <= most:
+            raise BenchError(f"--{flag} must be a number from {MIN_RATE:g} to {most:g}, got {value}", param=flag)
 
 
 def _bracket(search: _Search, start: float) -> tuple[float | None, float | None]:
@@ -157,14 +172,15 @@ def _bracket(search: _Search, start: float) -> tuple[float | None, float | None]
 
 
 def _halve(search: _Search, rate: float) -> float | None:
-    """A rate below that holds."""
+    """A rate below that holds. `rate` was probed last."""
     for _ in range(MAX_STEPS):
-        if rate / 2 < MIN_RATE:
+        if search.hopeless() or rate / 2 < MIN_RATE:
             break
         rate /= 2
         if search.holds(rate, "halved"):
             return rate
-    search.notes.append(f"no rate held down to {shown(rate)} a second; loosen the SLO")
+    why = "; not even requests that met no other one did, so no lower rate can" if search.hopeless() else ""
+    search.notes.append(f"no rate held down to {shown(rate)} a second{why}; loosen the SLO")
     return None
 
 

@@ -75,6 +75,23 @@ def matched_lines(client: Iterable[RequestRecord], server: Iterable[RequestLine]
     return found
 
 
+def other_requests(client: Sequence[RequestRecord], server: Iterable[RequestLine]) -> int:
+    """How many requests of somebody else the server had while the client's ran. client: with absolute times; one that
+    has no id may be any of the server's."""
+    began = min((one.intended_ns for one in client), default=0)
+    ended = max((one.end_ns for one in client), default=0)
+    own = {one.response_id for one in client}
+    others = {
+        line.request_id
+        for line in server
+        if line.events
+        and line.events[0].t_ns <= ended
+        and line.events[-1].t_ns >= began
+        and not {line.request_id, line.request_id.rpartition("-")[0]} & own
+    }
+    return max(0, len(others) - sum(one.response_id is None for one in client))
+
+
 def stretches_of(record: RequestRecord, lines: Sequence[RequestLine]) -> dict[str, int] | None:
     """The stretches of one request in ns; None if no completion of it has a whole life up to its first token.
 

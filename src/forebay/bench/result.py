@@ -7,6 +7,7 @@ Durations are seconds, sizes bytes, rates per second, unless a name says otherwi
 from __future__ import annotations
 
 import gzip
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -147,11 +148,14 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_writable(path: Path) -> None:
-    """Raises BenchError if no result can be written there."""
+    """Raises BenchError if no result can be written there. Leaves no file that was not there before."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        was_there = path.exists()
         with path.open("ab"):
             pass
+        if not was_there:
+            path.resolve().unlink()  # where a link leads, not the link
     except OSError as error:
         raise _not_writable(path, error) from error
 
@@ -175,13 +179,13 @@ def read_result(path: Path) -> Result:
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise BenchError(f"result file {path} cannot be read: {error}; write one with --output") from error
     if len(data) > MAX_BYTES:
         raise BenchError(f"result file {path} is larger than {MAX_BYTES >> 20} MiB; it is no result of forebay bench")
     try:
         result = msgspec.json.decode(data, type=Result)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise BenchError(f"result file {path} is no result of forebay bench: {error}") from error
     if (result.format, result.version) != (FORMAT, VERSION):
         raise BenchError(

@@ -2,33 +2,37 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from forebay.bench.client.endpoint import check_endpoint
 from forebay.bench.client.load import Endpoint, Observer
 from forebay.bench.plan import Workload
 from forebay.bench.result import Result
-from forebay.bench.serve import Measured, measure, planned, run_once
-from forebay.bench.server_process import ServerProcess
+from forebay.bench.serve import Measured, document, planned, run_once
+from forebay.bench.server_process import ServerProcess, changed_settings
 from forebay.bench.slo import SLO
-from forebay.bench.target import identify, tokenizer_of
+from forebay.bench.target import base_url, identify, tokenizer_of
 from forebay.bench.workload.spec import WorkloadSpec
-from forebay.profile import SETTINGS, Profile, values
+from forebay.errors import BenchError
+from forebay.profile import Profile
 from forebay.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
     """url: where it is. model, api_key: as `identify` takes them. tokenizer: where the one that counts prompts is from
-    (None: the served model's name)."""
+    (None: the served model's name). record: the file that it writes with --record, on this machine."""
 
     url: str
     model: str | None = None
     api_key: str | None = None
     tokenizer: str | None = None
+    record: Path | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +44,7 @@ class Served:
     tokenizer: Tokenizer
     max_model_len: int | None
     facts: dict[str, Any]
+    record: Path | None = None
     process: ServerProcess | None = None
 
     def planned(self, spec: WorkloadSpec, *, runs: int, warmup: int) -> tuple[list[Workload], Workload | None]:
@@ -56,21 +61,20 @@ class Served:
         seed: int = 0,
         observer: Observer | None = None,
     ) -> Result:
-        """As bench.serve.measure. Raises BenchError, with the server's last words if it died meanwhile."""
-        with self._watched():
-            return measure(
-                self.endpoint, workloads, warmup=warmup, slo=slo, seed=seed, label=self.name, record=self.record,
-                target=self.facts, observer=observer,
-            )  # fmt: skip
+        """One run per workload, in order. warmup: played first and not counted. Raises BenchError, with the server's
+        last words if it died meanwhile."""
+        if warmup is not None:
+            self.run_once(warmup)
+        measured = [self.run_once(workload, observer) for workload in workloads]
+        return document(
+            workloads, measured, target=self.facts, warmup=warmup, slo=slo, seed=seed, label=self.name,
+            record=self.record,
+        )  # fmt: skip
 
     def run_once(self, workload: Workload, observer: Observer | None = None) -> Measured:
         """Play one workload. Raises as `measure`."""
         with self._watched():
             return run_once(workload, self.endpoint, observer)
-
-    @property
-    def record(self) -> Path | None:
-        return None if self.process is None else self.process.record
 
     def pause(self) -> None:
         """Let it use no processor, if it is ours."""
@@ -81,25 +85,35 @@ class Served:
         if self.process is not None:
             self.process.resume()
 
-    def _watched(self) -> Any:
+    def _watched(self) -> AbstractContextManager[None]:
         return nullcontext() if self.process is None else self.process.watched()
+
+
+def check_target(what: Profile | Server, timeout_s: float) -> None:
+    """Raises BenchError for a URL, key or timeout with which no request could be written, or a record that cannot be
+    read: what is wrong before anything is asked."""
+    there = what if isinstance(what, Server) else Server(url="http://127.0.0.1")
+    base = base_url(there.url)
+    check_endpoint(Endpoint(base_url=base, model=there.model or "", api_key=there.api_key, timeout_s=timeout_s))
+    if there.record is not None and (there.record.is_dir() or not os.access(there.record, os.R_OK)):
+        raise BenchError(
+            f"--server-record {there.record} cannot be read; name the file that `forebay serve --record` writes, on "
+            "this machine",
+            param="server-record",
+        )
 
 
 @contextmanager
 def served(what: Profile | Server, *, name: str = "", timeout_s: float = 600.0) -> Iterator[Served]:
     """The server that runs already, or a new one with the profile, which is stopped at the end. timeout_s: the longest
     a request may take. Raises BenchError, SetupError subclasses."""
+    check_target(what, timeout_s)
     if isinstance(what, Server):
         yield _at(what, name, timeout_s)
         return
     with ServerProcess(what) as process:
-        there = _at(Server(url=process.url, tokenizer=what.model.source), name, timeout_s)
+        there = _at(Server(url=process.url, tokenizer=what.model.source, record=process.record), name, timeout_s)
         yield replace(there, process=process, facts={**there.facts, "settings": changed_settings(what)})
-
-
-def changed_settings(profile: Profile) -> dict[str, Any]:
-    """Settings that are not at their default, by dotted name."""
-    return {name: value for name, value in values(profile).items() if value != SETTINGS[name].default}
 
 
 def _at(server: Server, name: str, timeout_s: float) -> Served:
@@ -111,4 +125,5 @@ def _at(server: Server, name: str, timeout_s: float) -> Served:
         tokenizer=tokenizer,
         max_model_len=target.max_model_len,
         facts={**target.facts, "tokenizer": source},
+        record=server.record,
     )

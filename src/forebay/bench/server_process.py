@@ -16,11 +16,12 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import msgspec
 import psutil
 
+from forebay.bench.interrupt import deferred
 from forebay.bench.machine_load import process_tree
 from forebay.errors import BenchError
 from forebay.profile import SETTINGS, Profile, values
@@ -47,8 +48,10 @@ class ServerProcess:
         self.log, self.record = self.folder / "server.log", self.folder / "record.jsonl"
         self._paused = False
         began = time.monotonic()
-        self._process = self._spawn()
+        with deferred() as raise_interrupt:
+            self._process = self._spawn()
         try:
+            raise_interrupt()
             self.url = self._wait_ready(began + ready_limit_s)
         except BaseException:
             self.stop(at_once=True)
@@ -169,14 +172,18 @@ class ServerProcess:
         self.stop()
 
 
+def changed_settings(profile: Profile) -> dict[str, Any]:
+    """Settings that are not at their default, by dotted name."""
+    return {name: value for name, value in values(profile).items() if value != SETTINGS[name].default}
+
+
 def as_toml(profile: Profile) -> str:
     """A profile as the file that says the same: every setting that is not at its default."""
     sections: dict[str, list[str]] = {}
-    for dotted, value in values(profile).items():
-        if value != SETTINGS[dotted].default:
-            section, name = dotted.split(".")
-            # a JSON string is a TOML string, and so is a number or a boolean
-            sections.setdefault(section, []).append(f"{name} = {msgspec.json.encode(value).decode()}")
+    for dotted, value in changed_settings(profile).items():
+        section, name = dotted.split(".")
+        # a JSON string is a TOML string, and so is a number or a boolean
+        sections.setdefault(section, []).append(f"{name} = {msgspec.json.encode(value).decode()}")
     parts = [f"version = {PROFILE_VERSION}", *(f"[{name}]\n" + "\n".join(lines) for name, lines in sections.items())]
     return "\n\n".join(parts) + "\n"
 

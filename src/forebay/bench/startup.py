@@ -131,16 +131,15 @@ def rows_of(runs: Sequence[Mapping[str, float]]) -> list[dict[str, Any]]:
 
 def start_server(profile: Profile) -> dict[str, float]:
     """Start `forebay serve`, ask for one token, stop it. Seconds; peak_rss in bytes. Raises BenchError."""
-    began = time.monotonic()
     with ServerProcess(profile) as server:
         ready = time.monotonic()
         with server.watched():
             first_answer(server.url)
-        answered = time.monotonic()
+            first_token_s = time.monotonic() - ready
         return {
-            "ready_s": ready - began,
-            "first_token_s": answered - ready,
-            "total_s": answered - began,
+            "ready_s": server.ready_s,
+            "first_token_s": first_token_s,
+            "total_s": server.ready_s + first_token_s,
             "peak_rss": float(server.peak_rss_bytes()),
         }
 

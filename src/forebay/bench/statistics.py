@@ -115,6 +115,16 @@ def mean_interval_over_runs(values: Group, weights: Group | None = None) -> Inte
     return mean - half, mean + half
 
 
+def share_interval(successes: int, of: int) -> Interval | None:
+    """Wilson's 95 % interval of a share (Probable inference, JASA 22(158), 1927); None of nothing."""
+    if of == 0:
+        return None
+    share, z = successes / of, _NORMAL.inv_cdf(0.975)
+    middle = (share + z**2 / (2 * of)) / (1 + z**2 / of)
+    half = z / (1 + z**2 / of) * math.sqrt(share * (1 - share) / of + z**2 / (4 * of**2))
+    return max(0.0, min(share, middle - half)), min(1.0, max(share, middle + half))  # rounding may cross an end
+
+
 @dataclass(frozen=True, slots=True)
 class Ratio:
     """b / a, with its interval (None where there are too few of them)."""

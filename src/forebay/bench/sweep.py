@@ -7,22 +7,28 @@ import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal, Protocol, get_args, get_type_hints
 
 from forebay.bench.client.load import Observer
 from forebay.bench.facts import new_result
-from forebay.bench.rate_search import Probe, RateFound, find_rate, shown
-from forebay.bench.result import Distribution, Interval, Result, Summary
-from forebay.bench.served import Served, Server, changed_settings, served
+from forebay.bench.metrics import best_share, figures_of
+from forebay.bench.rate_search import Probe, RateFound, check_search, find_rate, shown
+from forebay.bench.result import Result
+from forebay.bench.serve import check_load
+from forebay.bench.served import Served, Server, check_target, served
+from forebay.bench.server_process import changed_settings
 from forebay.bench.slo import SLO
-from forebay.bench.workload.spec import WorkloadSpec, check_spec
+from forebay.bench.statistics import share_interval
+from forebay.bench.workload.arrivals import MAX_ARRIVALS
+from forebay.bench.workload.spec import WorkloadSpec
 from forebay.errors import BenchError, RequestError, SetupError
 from forebay.profile import Profile, parse_assignment
 from forebay.profile.schema import with_values
 
 Kind = Literal["profile", "load"]
 MAX_POINTS = 1000
-_Z = 1.959964  # the normal distribution's 97.5 %
+PROBE_SECONDS = (0.1, 86_400.0)  # least, most
 _PROBE_SEED = 10_007  # between the seeds of two probes, so that no prompt comes twice
 
 
@@ -53,6 +59,20 @@ class RateGoal:
     duration_s: float = 30.0
     min_requests: int = 30
 
+    def check(self) -> None:
+        """Raises BenchError for values that no search can work with, by the names of their flags."""
+        check_search(start=self.start, attain=self.attain, width=self.width)
+        least, most = PROBE_SECONDS
+        if not least <= self.duration_s <= most:
+            wanted = f"a number from {least:g} to {most:g}"
+            raise BenchError(f"--probe-seconds must be {wanted}, got {self.duration_s}", param="probe-seconds")
+        if self.start * self.duration_s > MAX_ARRIVALS:
+            raise BenchError(
+                f"--start-rate {self.start:g} for --probe-seconds {self.duration_s:g} makes more than {MAX_ARRIVALS} "
+                "requests; lower one of them",
+                param="start-rate",
+            )
+
     def load(self, spec: WorkloadSpec, rate: float) -> WorkloadSpec:
         """The load of a probe."""
         duration_s = max(self.duration_s, self.min_requests / rate)
@@ -80,11 +100,13 @@ class SweepPlan:
         points = points_of(self.knobs, one_at_a_time=self.one_at_a_time)
         for point in points:
             spec = self.load_at(point)
-            check_spec(spec if self.goal is None else self.goal.load(spec, self.goal.start))
+            check_load(spec if self.goal is None else self.goal.load(spec, self.goal.start), self.warmup)
         return points
 
     def load_at(self, point: Point) -> WorkloadSpec:
-        return replace(self.spec, **self._chosen(point, "load"))
+        chosen = self._chosen(point, "load")
+        chosen |= {name: Path(chosen[name]) for name in ("trace", "text") if name in chosen}
+        return replace(self.spec, **chosen)
 
     def target_at(self, point: Point) -> Profile | Server:
         return (
@@ -101,7 +123,9 @@ class SweepPlan:
             raise BenchError(f"knob {twice} is given twice; give all its values at once", param=twice)
         if isinstance(self.target, Server) and any(knob.kind == "profile" for knob in self.knobs):
             raise BenchError("a server that runs keeps its profile: sweep a model with --set, or the load with --vary")
+        check_target(self.target, self.timeout_s)
         if self.goal is not None:
+            self.goal.check()
             chosen = ("arrivals", "concurrency", "requests", "duration_s")
             varied = [name for name in chosen if name in names or getattr(self.spec, name) is not None]
             if varied:
@@ -236,6 +260,7 @@ def _highest_rate(
         return Probe(
             rate=rate,
             attained=attained,
+            ceiling=best_share(result.runs[0].records, goal.slo),
             interval=share_interval(round(attained * judged), judged),
             invalid_reasons=tuple(result.invalid_reasons),
             row=figures_of(summary),
@@ -250,6 +275,9 @@ def _highest_rate(
 def rate_figures(found: RateFound) -> dict[str, Any]:
     """The row of a search: figures are those of the last probe at the rate found."""
     at = [probe for probe in found.probes if probe.rate == found.rate]
+    reasons = at[-1].invalid_reasons if at else ("no rate held the SLO",)
+    if found.hopeless:
+        reasons = ("the SLO cannot be held at any rate", *found.probes[-1].invalid_reasons)
     row: dict[str, Any] = {
         "rate": found.rate,
         "fails_at": found.fails_at,
@@ -257,39 +285,11 @@ def rate_figures(found: RateFound) -> dict[str, Any]:
         "attained_interval": at[-1].interval if at else None,
         **(at[-1].row if at else {}),
         "valid": found.rate is not None and not at[-1].invalid_reasons,
-        "invalid_reasons": list(at[-1].invalid_reasons) if at else ["no rate held the SLO"],
+        "invalid_reasons": list(reasons),
         "notes": list(found.notes),
         "probes": [probe.as_row() for probe in found.probes],
     }
     return {**row, "interrupted": True} if found.interrupted else row
-
-
-def figures_of(summary: Summary) -> dict[str, Any]:
-    """A summary as the flat figures of a row; an absent latency is absent."""
-    row: dict[str, Any] = {
-        "output_token_rate": summary.output_token_rate,
-        "request_rate": summary.request_rate,
-        "total_token_rate": summary.total_token_rate,
-        "completed": summary.completed,
-        "failed": sum(summary.failures.values()),
-    }
-    for latency in ("ttft", "itl", "tpot", "e2e"):
-        found: Distribution | None = getattr(summary, f"{latency}_s")
-        if found is not None:
-            row |= {f"{latency}_{figure}_s": getattr(found, figure) for figure in ("p50", "p95", "p99")}
-    if summary.slo_attained is not None:
-        row |= {"goodput": summary.goodput, "slo_attained": summary.slo_attained}
-    return row
-
-
-def share_interval(successes: int, of: int) -> Interval | None:
-    """Wilson's 95 % interval of a share (E. B. Wilson, JASA 22(158), 1927); None of nothing."""
-    if of == 0:
-        return None
-    share, z2 = successes / of, _Z**2
-    middle = (share + z2 / (2 * of)) / (1 + z2 / of)
-    half = _Z / (1 + z2 / of) * math.sqrt(share * (1 - share) / of + z2 / (4 * of**2))
-    return max(0.0, min(share, middle - half)), min(1.0, max(share, middle + half))  # rounding may cross an end
 
 
 # figure of a row -> whether more is better

@@ -1,5 +1,5 @@
 """The `forebay` command. Each command is a file of this folder with an `add(app)` function, imported on demand; a group
-of commands is a folder of such files, with its own HELP and COMMANDS.
+of commands is a folder of such files, with its own HELP, COMMANDS, and `begin`, which runs before each of them.
 
 `forebay --help` imports none of them: their one-line summaries stand here.
 """
@@ -59,7 +59,7 @@ def _add_commands(group: typer.Typer, package: str, commands: Mapping[str, str],
             continue
         module = importlib.import_module(f"{package}.{name}")
         if hasattr(module, "COMMANDS"):
-            inner = typer.Typer(help=module.HELP, **_LOOKS)
+            inner = typer.Typer(help=module.HELP, callback=module.begin, **_LOOKS)
             _add_commands(inner, module.__name__, module.COMMANDS, rest[1:])
             group.add_typer(inner, name=name)
         else:

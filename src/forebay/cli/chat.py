@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from forebay.cli.profile_flags import with_profile
 from forebay.cli.sampling_flags import MaxTokens, MinP, Seed, Temperature, TopK, TopP
+from forebay.profile import Profile
 
 HELP = """Talk to a model in the terminal.
 
@@ -25,7 +26,7 @@ def add(app: typer.Typer) -> None:
 
 
 def chat(
-    profile: Any,
+    profile: Profile,
     model: Annotated[str | None, typer.Argument(help="Whom to talk to.", show_default="smollm2-135m")] = None,
     system: Annotated[str | None, typer.Option(help="A system message before the conversation.")] = None,
     max_tokens: MaxTokens = None,
@@ -35,11 +36,11 @@ def chat(
     min_p: MinP = 0.0,
     seed: Seed = None,
 ) -> None:
-    from forebay.cli.terminal import Session, converse
+    from forebay.cli.terminal import TerminalSession, converse
     from forebay.core.sampling_params import SamplingParams
 
     sampling = SamplingParams(
         max_tokens=max_tokens, temperature=temperature, top_p=top_p, top_k=top_k, min_p=min_p, seed=seed
     )
-    with Session(profile) as session:
+    with TerminalSession(profile) as session:
         converse(session, sampling, system)

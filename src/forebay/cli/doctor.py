@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from forebay.cli.profile_flags import with_profile
+from forebay.profile import Profile
 
 HELP = """Show this machine, and every setting with its value and the reason for it.
 
@@ -25,7 +26,7 @@ def add(app: typer.Typer) -> None:
 
 
 def doctor(
-    profile: Any,
+    profile: Profile,
     model: Annotated[str | None, typer.Argument(help="The model to resolve for.", show_default="smollm2-135m")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
@@ -38,7 +39,7 @@ def doctor(
         _print_tables(machine, profile)
 
 
-def _print_json(machine: dict[str, str], profile: Any) -> None:
+def _print_json(machine: dict[str, str], profile: Profile) -> None:
     import msgspec
 
     from forebay.engine.build import assemble
@@ -55,7 +56,7 @@ def _print_json(machine: dict[str, str], profile: Any) -> None:
     print(msgspec.json.format(msgspec.json.encode(report)).decode())
 
 
-def _print_tables(machine: dict[str, str], profile: Any) -> None:
+def _print_tables(machine: dict[str, str], profile: Profile) -> None:
     from rich.console import Console
     from rich.table import Table
 

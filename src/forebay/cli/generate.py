@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from forebay.cli.profile_flags import with_profile
 from forebay.cli.sampling_flags import MaxTokens, MinP, Seed, Stop, Temperature, TopK, TopP
+from forebay.profile import Profile
 
 HELP = """Complete one prompt and print the text as it comes.
 
@@ -25,7 +26,7 @@ def add(app: typer.Typer) -> None:
 
 
 def generate(
-    profile: Any,
+    profile: Profile,
     words: Annotated[
         list[str],
         typer.Argument(metavar="[MODEL] PROMPT", help="The prompt, - to read it from stdin; a model before it."),
@@ -44,7 +45,7 @@ def generate(
 ) -> None:
     import sys
 
-    from forebay.cli.terminal import Session
+    from forebay.cli.terminal import TerminalSession
     from forebay.core.sampling_params import SamplingParams
 
     model, prompt = _model_and_prompt(words)
@@ -52,7 +53,7 @@ def generate(
         max_tokens=max_tokens, temperature=temperature, top_p=top_p, top_k=top_k, min_p=min_p, seed=seed,
         stop=tuple(stop or ()),
     )  # fmt: skip
-    with Session(profile, model) as session:
+    with TerminalSession(profile, model) as session:
         rendered = session.render([{"role": "user", "content": prompt}]) if chat else prompt
         answer = session.answer(rendered, sampling, add_special_tokens=not chat, show=not as_json)
     if as_json:

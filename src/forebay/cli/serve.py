@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from forebay.cli.profile_flags import with_profile
+from forebay.profile import Profile
 
 HELP = """Serve a model over an OpenAI-compatible HTTP API.
 
@@ -28,7 +29,7 @@ def add(app: typer.Typer) -> None:
 
 
 def serve(
-    profile: Any,
+    profile: Profile,
     model: Annotated[str | None, typer.Argument(help="What to serve.", show_default="smollm2-135m")] = None,
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.", min=0, max=65535)] = 8000,

@@ -47,7 +47,7 @@ class Answer:
         return f"[{len(self.token_ids)} tokens in {self.seconds:.1f} s ({rate:.0f} a second), {end}, seed {self.seed}]"
 
 
-class Session:
+class TerminalSession:
     """A loaded model and the terminal. `model` overrides the profile's. Raises SetupError subclasses."""
 
     def __init__(self, profile: Profile, model: str | None = None) -> None:
@@ -96,7 +96,7 @@ class Session:
         self._llm.close()
 
 
-def converse(session: Session, sampling: SamplingParams, system: str | None) -> None:
+def converse(session: TerminalSession, sampling: SamplingParams, system: str | None) -> None:
     """Read messages from stdin and answer them until /exit or the end of input."""
     beginning: list[Message] = [] if system is None else [{"role": "system", "content": system}]
     history = list(beginning)
@@ -115,7 +115,7 @@ def converse(session: Session, sampling: SamplingParams, system: str | None) -> 
                 _take_turn(session, sampling, history, line)
 
 
-def _take_turn(session: Session, sampling: SamplingParams, history: list[Message], text: str) -> None:
+def _take_turn(session: TerminalSession, sampling: SamplingParams, history: list[Message], text: str) -> None:
     """Add the user's message and the answer (what there is of it) to the history."""
     asked = [*history, {"role": "user", "content": text}]
     try:

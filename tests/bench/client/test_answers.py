@@ -190,6 +190,7 @@ BROKEN = {
     "wrong json": Broken(script(event('{"choices": 7}')), FailureKind.PROTOCOL, "choices"),
     "deep json": Broken(script(event('{"error": ' + "[" * 5000)), FailureKind.PROTOCOL, "[[["),
     "no utf-8": Broken(script(event('{"choices": [{"text": "\xff"}]}')), FailureKind.PROTOCOL, ""),
+    "absurd usage": Broken(script(*texts(2), finish(), usage(2**40)), FailureKind.PROTOCOL, "1099511627776 tokens", 2),
     "endless line": Broken(script(raw("data: " + "x" * (2**20 + 1)), hang()), FailureKind.PROTOCOL, "1 MiB"),
 }
 

@@ -39,6 +39,12 @@ def test_bad_urls_are_named(url: str) -> None:
         parse_base_url(url)
 
 
+def test_a_password_in_a_url_is_not_said() -> None:
+    with pytest.raises(BenchError) as raised:
+        parse_base_url("http://u:s3cret@h")
+    assert "s3cret" not in raised.value.message
+
+
 @pytest.mark.parametrize(
     "fields",
     [
@@ -48,6 +54,7 @@ def test_bad_urls_are_named(url: str) -> None:
         {"api_key": "a\nb"},
         {"timeout_s": 0.0},
         {"timeout_s": float("nan")},
+        {"timeout_s": float("inf")},
     ],
     ids=str,
 )

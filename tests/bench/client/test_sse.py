@@ -9,15 +9,15 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from forebay.bench.client.sse import MAX_EVENT_BYTES, Event, EventSplitter, SseError
+from forebay.bench.client.sse import MAX_EVENT_BYTES, EventSplitter, SseError, SseEvent
 
 
-def split(*pieces: bytes) -> list[Event]:
+def split(*pieces: bytes) -> list[SseEvent]:
     splitter = EventSplitter()
     return [event for piece in pieces for event in splitter.feed(piece)]
 
 
-def reference(stream: bytes) -> list[Event]:
+def reference(stream: bytes) -> list[SseEvent]:
     """The algorithm of the standard, word for word, over the whole stream."""
     text = stream.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     lines = text.split(b"\n")[:-1]  # what follows the last line end is no line yet
@@ -25,7 +25,7 @@ def reference(stream: bytes) -> list[Event]:
     for line in lines:
         if not line:
             if data:
-                events.append(Event(name, data[:-1]))
+                events.append(SseEvent(name, data[:-1]))
             name, data = b"", b""
         elif not line.startswith(b":"):
             field, _, value = line.partition(b":")
@@ -52,11 +52,11 @@ def test_what_servers_send(end: bytes) -> None:
         b"",
         b"",
     ]
-    assert split(end.join(lines)) == [Event(b"", b"{}"), Event(b"error", b"a\n\n b")]
+    assert split(end.join(lines)) == [SseEvent(b"", b"{}"), SseEvent(b"error", b"a\n\n b")]
 
 
 def test_an_error_field_is_an_error_event() -> None:
-    assert split(b'error: {"code":500}\n\n') == [Event(b"error", b'{"code":500}')]
+    assert split(b'error: {"code":500}\n\n') == [SseEvent(b"error", b'{"code":500}')]
 
 
 def test_an_event_that_never_ends_is_none() -> None:

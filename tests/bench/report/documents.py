@@ -8,8 +8,11 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from forebay.bench.metrics import ServedRecord, summarize
 from forebay.bench.record import Failure, FailureKind, RequestRecord
-from forebay.bench.result import Distribution, LoadFacts, Reconciled, Result, Run, StepSeries, Summary
+from forebay.bench.result import LoadFacts, Reconciled, Result, Run, StepSeries, Summary
+from forebay.bench.slo import parse_slo
+from forebay.bench.statistics import distribution
 
 STARTED_NS = 8_123_456_789_012
 BLOCKS, SLOTS = 640, 16
@@ -20,21 +23,6 @@ FAILURES = {
     144: Failure(kind=FailureKind.TIMEOUT, detail="no end after 60 s"),
 }
 CANCELLED = {23, 66, 120, 171}
-
-
-def distribution(values: np.ndarray, *, intervals: bool = True) -> Distribution | None:
-    """Figures of some durations in seconds; the intervals are a normal approximation, wide enough to look real."""
-    if values.size == 0:
-        return None
-    p50, p90, p95, p99 = (float(v) for v in np.percentile(values, (50, 90, 95, 99)))
-    mean, error = float(values.mean()), float(values.std()) / max(1.0, values.size**0.5)
-    spans = {"mean": (mean, 1.96), "p50": (p50, 2.4), "p95": (p95, 5.0), "p99": (p99, 9.0)}
-    found = {name: (max(0.0, v - k * error), v + k * error) for name, (v, k) in spans.items()}
-    low, high = float(values.min()), float(values.max())
-    return Distribution(
-        count=values.size, mean=mean, min=low, p50=p50, p90=p90, p95=p95, p99=p99, max=high,
-        intervals=found if intervals else {},
-    )  # fmt: skip
 
 
 def records(seed: int, *, requests: int = 200, rate: float = 6.0, pace: float = 1.0) -> tuple[RequestRecord, ...]:
@@ -80,43 +68,17 @@ def _record(index: int, bucket: str, prompt: int, at: float, sent: float, tokens
     )  # fmt: skip
 
 
-def summary(found: tuple[RequestRecord, ...], boundary: str = "client_send", shift_s: float = 0.0) -> Summary:
-    """Every metric of some records. shift_s: how much earlier a server sees the request than the client."""
-    done = [r for r in found if r.completed and r.token_ns]
-    failures: dict[str, int] = {}
-    for record in found:
-        if record.failure is not None:
-            failures[record.failure.kind] = failures.get(record.failure.kind, 0) + 1
-    duration = (max(r.end_ns for r in found) - min(r.intended_ns for r in found)) / 1e9 if found else 0.0
-    output, prompt = sum(r.output_tokens for r in found), sum(r.prompt_tokens or 0 for r in found)
-    ttft = np.array([r.token_ns[0] - r.intended_ns for r in done]) / 1e9 - shift_s
-    e2e = np.array([r.end_ns - r.intended_ns for r in done]) / 1e9 - shift_s
-    long = [r for r in done if r.output_tokens > 1]
-    tpot = np.array([(r.token_ns[-1] - r.token_ns[0]) / 1e9 / (r.output_tokens - 1) for r in long])
-    lag = np.array([r.sent_ns - r.intended_ns for r in found]) / 1e9
-    span = max(duration, 1e-9)
-    good = sum(t < 0.25 for t in ttft)
-    return Summary(
-        boundary=boundary, duration_s=duration, requests=len(found), completed=len(done),
-        cancelled=sum(r.cancelled for r in found), failures=failures, prompt_tokens=prompt,
-        cached_tokens=sum(r.cached_tokens or 0 for r in found), output_tokens=output,
-        request_rate=len(done) / span, output_token_rate=output / span, total_token_rate=(output + prompt) / span,
-        ttft_s=distribution(ttft), itl_s=distribution(gaps_of(done)), tpot_s=distribution(tpot),
-        e2e_s=distribution(e2e), queue_s=None if shift_s == 0 else distribution(ttft * 0.2),
-        send_lag_s=distribution(lag, intervals=False) if shift_s == 0 else None,
-        goodput=float(good) / span if found else None,
-        slo_attained=float(good) / max(1, len(found) - sum(r.cancelled for r in found)) if found else None,
-        counted_by={"usage": sum(r.counted_by == "usage" for r in found), "chunks": len(found) // 10},
-        intervals={"output_token_rate": (output / span * 0.975, output / span * 1.024)} if done else {},
-    )  # fmt: skip
+def summary(*runs: tuple[RequestRecord, ...]) -> Summary:
+    return summarize(runs, slo=parse_slo(FACTS["slo"]))
 
 
-def gaps_of(done: list[RequestRecord]) -> np.ndarray:
-    """All gaps in seconds: a chunk of k tokens is one gap and k - 1 of nothing."""
-    found = [np.zeros(0)]
-    for record in done:
-        found += [np.diff(np.array(record.token_ns)) / 1e9, np.zeros(sum(record.token_counts) - len(record.token_ns))]
-    return np.concatenate(found)
+def server_summary(found: tuple[RequestRecord, ...]) -> Summary:
+    """As a server sees them, 2 ms after the client has sent them."""
+    seen = [
+        ServedRecord(**{**msgspec.structs.asdict(r), "intended_ns": r.sent_ns + 2_000_000, "queue_s": 0.004})
+        for r in found
+    ]
+    return summarize([seen], slo=parse_slo(FACTS["slo"]), boundary="server_receive")
 
 
 def steps(found: tuple[RequestRecord, ...], seed: int) -> StepSeries:
@@ -165,7 +127,8 @@ def reconciled(found: tuple[RequestRecord, ...], seed: int) -> Reconciled:
         "first token -> last token (decode)": decode,
         "last token -> client saw the end": 0.0007 + rng.exponential(0.0003, len(done)),
     }
-    stretches = {name: d for name, values in parts.items() if (d := distribution(values)) is not None}
+    found_in = {name: distribution([(value,) for value in values], seed) for name, values in parts.items()}
+    stretches = {name: one for name, one in found_in.items() if one is not None}
     return Reconciled(matched=len(done), unmatched=len(found) - len(done), stretches=stretches)
 
 
@@ -204,7 +167,7 @@ def serve(label: str = "main", seed: int = 7, pace: float = 1.0, **changes: Any)
         kind="serve", label=label, seed=seed,
         command=["forebay", "bench", "serve", "--url", "http://127.0.0.1:8000", "--workload", "chat mix"],
         summary=summary(found), buckets={name: summary(part) for name, part in by_bucket.items()},
-        server=summary(found, "server_receive", 0.002), reconciled=reconciled(found, seed), steps=steps(found, seed),
+        server=server_summary(found), reconciled=reconciled(found, seed), steps=steps(found, seed),
         runs=[Run(started_ns=STARTED_NS, load=load(), records=found)], **FACTS,
     )  # fmt: skip
     return msgspec.structs.replace(result, **changes)
@@ -226,6 +189,40 @@ def sweep() -> Result:
             })  # fmt: skip
     command = ["forebay", "bench", "sweep", "--set", "scheduler.token_budget=64,256,1024"]
     return Result(kind="sweep", label="budget and running", seed=3, command=command, rows=rows, **FACTS)
+
+
+def searched() -> Result:
+    """The highest rate for two token budgets: every probe, with the share that kept the SLO."""
+    rows: list[dict[str, Any]] = []
+    for budget, edge in ((128, 6.1), (512, 4.2)):
+        probes = []
+        for rate in (1.0, 2.0, 4.0, 8.0, 6.0, 5.0, 5.5):
+            share = float(1 / (1 + np.exp(2.2 * (rate - edge - 1))))
+            ends = [max(0.0, share - 0.06), min(1.0, share + 0.06)]
+            probes.append({"rate": rate, "attained": share, "attained_interval": ends, "holds": share >= 0.9,
+                           "why": "between", "valid": True, "completed": 120})  # fmt: skip
+        held = max(probe["rate"] for probe in probes if probe["holds"])
+        rows.append({"knobs": {"scheduler.token_budget": budget}, "rate": held, "output_token_rate": 40 * held,
+                     "ttft_p95_s": 0.4, "ttft_p99_s": 0.5, "itl_p95_s": 0.05, "valid": True, "invalid_reasons": [],
+                     "workload_digest": f"{budget:064x}", "profile": f"{budget:040x}", "probes": probes})  # fmt: skip
+    command = ["forebay", "bench", "sweep", "--find-rate"]
+    facts = {**FACTS, "workload": {**FACTS["workload"], "goal": {"attain": 0.9, "slo": FACTS["slo"]}}}
+    return Result(kind="sweep", label="rates", seed=3, command=command, rows=rows, **facts)
+
+
+def latency(label: str = "one stream", pace: float = 1.0) -> Result:
+    """Speeds at four lengths of the prompt."""
+    rows = []
+    for length in (64, 256, 512, 1024):
+        prefill, decode = pace * 2400 / (1 + length / 4000), pace * 210 / (1 + length / 2500)
+        rows.append({
+            "length": length, "repeats": 5, "ttft_s": length / prefill,
+            "ttft_s_range": [0.98 * length / prefill, 1.05 * length / prefill], "prefill_token_rate": prefill,
+            "prefill_token_rate_range": [prefill / 1.05, prefill / 0.98], "decode_token_rate": decode,
+            "decode_token_rate_range": [0.97 * decode, 1.02 * decode], "itl_p50_s": 1 / decode,
+            "itl_p99_s": 1.4 / decode,
+        })  # fmt: skip
+    return Result(kind="latency", label=label, seed=0, command=["forebay", "bench", "latency"], rows=rows, **FACTS)
 
 
 def ops() -> Result:
@@ -333,14 +330,15 @@ def compared() -> Result:
         for n, found in enumerate(mine):
             at = STARTED_NS + (2 * n + (side == "B")) * 40 * 10**9
             runs.append(Run(started_ns=at, load=load(), records=found, values={"pair": n, "side": float(side == "B")}))
-        buckets[f"{side}: {name}"] = summary(tuple(r for found in mine for r in found))
+        buckets[f"{side}: {name}"] = summary(*mine)
     rows = [{"pair": n, "order": "AB" if n % 2 == 0 else "BA", "a_output_token_rate": 280.0 + n,
              "b_output_token_rate": 270.0 - n, "same_answers": 60} for n in range(3)]  # fmt: skip
     facts = {
         **FACTS,
+        "workload": {**FACTS["workload"], "requests": 180},
         "target": {
-            "a": {"name": "main", "model": "smollm2-135m"},
-            "b": {"name": "budget 1024"},
+            "a": {"label": "main", "model": "smollm2-135m"},
+            "b": {"label": "budget 1024"},
             "same_answers": 180,
             "answers_compared": 180,
         },

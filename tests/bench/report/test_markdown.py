@@ -39,12 +39,19 @@ def test_one_result_is_a_table_of_metric_value_and_interval() -> None:
     first = tables(text)[0]
     assert first[0] == ["metric", "value", "95 % interval"]
     rows = {row[0]: row[1:] for row in first[2:]}
-    assert rows["Output tokens"] == ["287/s", "280 to 294"]
-    assert rows["TTFT p50"] == ["84\N{NO-BREAK SPACE}ms", "71 to 97"]
+    assert rows["Output tokens"] == ["286/s", ""]  # of a single run
+    assert rows["TTFT p50"] == ["84\N{NO-BREAK SPACE}ms", "79 to 89"]
     assert rows["Requests"][0] == "192 of 200 completed, 4 failed, 4 cancelled"
     assert "**Valid**" in text
     assert "`forebay bench serve --url http://127.0.0.1:8000 --workload 'chat mix'`" in text
     assert "`Target: profile_digest`" in text
+
+
+def test_requests_that_were_planned_and_not_sent_are_told() -> None:
+    text = render_markdown([documents.serve(workload={"requests": 205})])
+    assert "192 of 200 completed, 4 failed, 4 cancelled, 5 more not sent" in text
+    for planned in (True, -1, 200, "many", None):
+        assert "not sent" not in render_markdown([documents.serve(workload={"requests": planned})])
 
 
 def test_several_results_have_ratios() -> None:
@@ -66,7 +73,15 @@ def test_invalid_is_a_warning_with_each_reason() -> None:
     assert "**Valid**" not in text
 
 
-KINDS = (documents.sweep, documents.ops, documents.startup, documents.empty, documents.compared)
+KINDS = (
+    documents.sweep,
+    documents.searched,
+    documents.latency,
+    documents.ops,
+    documents.startup,
+    documents.empty,
+    documents.compared,
+)
 
 
 @pytest.mark.parametrize("one", KINDS)

@@ -16,6 +16,7 @@ import pytest
 from forebay.bench.record import RequestRecord
 from forebay.bench.report.markdown import render_markdown
 from forebay.bench.report.page import render_page
+from forebay.bench.report.row_plots import length_plots
 from forebay.bench.result import Distribution, Result, Run, StepSeries, Summary, write_result
 from forebay.cli import main
 from forebay.errors import BenchError
@@ -108,7 +109,7 @@ def test_the_page_is_whole(text: str) -> None:
     assert len(page.ids) == len(set(page.ids)), "an id stands twice"
     assert "viewport" in text
     assert "prefers-color-scheme: dark" in text
-    for said in ("192 of 200", "71 to 97", "TTFT p95", "server's view", "overloaded", "e349505ac0785a1b7d0c4c9a",
+    for said in ("192 of 200", "79 to 89", "TTFT p95", "server's view", "overloaded", "e349505ac0785a1b7d0c4c9a",
                  "forebay bench serve", "client_send", "seed 7", "avx512_vnni"):  # fmt: skip
         assert said in " ".join(page.text.split()), said
 
@@ -220,6 +221,11 @@ def test_nothing_completed_and_nothing_at_all() -> None:
     assert "0 of 12" in " ".join(Page(render_page([documents.empty()])).text.split())
 
 
+def test_requests_that_were_not_sent_have_a_row(full: Result) -> None:
+    planned = msgspec.structs.replace(full, workload={"requests": 205})
+    assert re.search(r"Planned, but not sent\s*5\s", Page(render_page([planned])).text)
+
+
 def test_rows_are_tables_and_what_is_the_same_is_said_once() -> None:
     said = " ".join(Page(render_page([documents.ops()])).text.split())
     assert "What this machine can do" in said
@@ -235,6 +241,27 @@ def test_a_sweep_labels_its_points_and_names_its_knobs() -> None:
     labels = re.findall(r"<text[^>]*>(\d+ · \d+)</text>", drawing)
     assert len(set(labels)) == 12
     assert "Labels: scheduler.token_budget · scheduler.max_running." in " ".join(Page(text).text.split())
+
+
+def test_a_search_shows_every_rate_it_tried_and_no_digest() -> None:
+    page = Page(render_page([documents.searched()]))
+    said = " ".join(page.text.split())
+    assert page.errors == []
+    assert "rates" in page.ids
+    assert "Hollow: not enough requests kept the SLO (the line: 90.0 %)." in said
+    assert "2 more columns are in the document." in said  # p99 beside p95, and the digests of loads
+    assert f"{128:064x}" not in said
+    assert "000000000000…" in said
+
+
+def test_speed_by_length_has_a_line_for_each_result() -> None:
+    one, two = documents.latency(), documents.latency("slower", 0.7)
+    assert [plot.title for plot in length_plots([one])] == ["Prompt speed by length", "Decode speed by length"]
+    assert [len(plot.traces) for plot in length_plots([one, two])] == [2, 2]
+    page = Page(render_page([one, two]))
+    assert page.errors == []
+    assert "lengths" in page.ids
+    assert length_plots([documents.sweep()]) == []
 
 
 def test_several_results_are_compared_to_the_first(full: Result) -> None:
@@ -253,6 +280,9 @@ def test_a_comparison_document_is_shown_as_its_two_sides() -> None:
     assert "main against budget 1024" in said
     assert "180 of 180 answers are the same" in said
     assert "Pairs of runs" in said
+    doubtful = msgspec.structs.replace(documents.compared(), valid=False, invalid_reasons=["noise"])
+    assert render_page([doubtful]).count('class="banner invalid"') == 1
+    assert render_markdown([doubtful]).count("**Invalid**") == 1
     assert {"comparison", "distributions", "arrivals"} <= set(page.ids)
 
 

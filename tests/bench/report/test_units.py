@@ -19,6 +19,7 @@ from forebay.bench.report.columns import column
         (1234.56, (1000.0, 1470.0), "1,230"),  # half width 235: tens
         (1234.56, (500.0, 1900.0), "1,200"),  # half width 700: hundreds
         (0.5, (0.4999, 0.5001), "0.5000"),  # never more than a digit beyond three
+        (2.165, (0.1, 300.0), "2"),  # a wide interval never rounds a figure to nothing
         (0.0, (0.0, 0.0), "0"),
         (-4.25, None, "\N{MINUS SIGN}4.25"),
         (float("inf"), None, units.ABSENT),
@@ -37,6 +38,8 @@ def test_bounds_end_at_the_same_place_as_their_figure() -> None:
     assert units.figure(0.1234, unit, (0.1100, 0.1321)) == "123"
     assert units.bounds((0.1100, 0.1321), unit) == "110 to 132"
     assert units.bounds(None, unit) == ""
+    assert units.bounds((0.1, 300.0)) == "0.10 to 300"
+    assert units.bounds((0.0, 300.0)) == "0 to 300"
 
 
 @pytest.mark.parametrize(
@@ -70,6 +73,7 @@ def test_clean_leaves_nothing_that_could_break_a_line_or_turn_it_round() -> None
         ("threads", [2, 64], "threads", ["2", "64"]),
         ("gbps_median", [21.44, None], "median, GB/s", ["21.4", units.ABSENT]),
         ("format", [None, "q4_0"], "format", [units.ABSENT, "q4_0"]),
+        ("profile", ["e349505ac0785a1b7d0c4c9ae349505ac0785a1b"], "profile", ["e349505ac078…"]),
         ("pareto", [True, False], "pareto", ["yes", "no"]),
         ("probes", [[{"rate": 1}, {"rate": 2}]], "probes", ["2 entries"]),
     ],

@@ -12,7 +12,7 @@ import pytest
 from forebay.bench.plan import Message, Turn
 from forebay.bench.workload.build import WorkloadSpec, build_workload
 from forebay.tokenizer import Tokenizer
-from tests.support.server_process import ServerProcess, running_server
+from tests.support.server_process import ServeCommand, running_server
 from tests.support.tiny_chat import tiny_chat_model
 from tests.tokenizer.vocabularies import file_tokenizer
 
@@ -30,13 +30,13 @@ def tokenizer(model: Path) -> Tokenizer:
 
 
 @pytest.fixture(scope="module")
-def server(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+def server(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServeCommand]:
     log = tmp_path_factory.mktemp("server") / "log"
     with running_server([str(model), "--set", f"max_model_len={MAX_MODEL_LEN}"], log) as running:
         yield running
 
 
-def sent(server: ServerProcess, turn: Turn, history: list[Message]) -> tuple[int, int]:
+def sent(server: ServeCommand, turn: Turn, history: list[Message]) -> tuple[int, int]:
     """Prompt and output tokens by the server's account. `history` gets the turn and its answer."""
     body: dict[str, Any] = {"model": "tiny-chat", "max_tokens": turn.max_tokens, **turn.body}
     messages = [message for message in turn.prompt if isinstance(message, dict)]
@@ -59,7 +59,7 @@ def sent(server: ServerProcess, turn: Turn, history: list[Message]) -> tuple[int
         {"token_ids": False, "input": "60..150", "shared_prefix": 40},
     ],
 )
-def test_prompts_are_counted_as_planned(server: ServerProcess, tokenizer: Tokenizer, changed: dict[str, Any]) -> None:
+def test_prompts_are_counted_as_planned(server: ServeCommand, tokenizer: Tokenizer, changed: dict[str, Any]) -> None:
     spec = WorkloadSpec(requests=12, concurrency=1, output="3", max_model_len=MAX_MODEL_LEN, **changed)
     for turn in build_workload(spec, tokenizer).turns():
         prompt_tokens, output_tokens = sent(server, turn, [])
@@ -67,7 +67,7 @@ def test_prompts_are_counted_as_planned(server: ServerProcess, tokenizer: Tokeni
         assert output_tokens == 3
 
 
-def test_no_turn_of_a_session_is_refused_for_its_length(server: ServerProcess, tokenizer: Tokenizer) -> None:
+def test_no_turn_of_a_session_is_refused_for_its_length(server: ServeCommand, tokenizer: Tokenizer) -> None:
     spec = WorkloadSpec(
         endpoint="chat",
         requests=4,
@@ -89,7 +89,7 @@ def test_no_turn_of_a_session_is_refused_for_its_length(server: ServerProcess, t
     assert longest > MAX_MODEL_LEN * 0.7  # the room is used, too
 
 
-def test_buckets_fit_a_short_context(server: ServerProcess, tokenizer: Tokenizer) -> None:
+def test_buckets_fit_a_short_context(server: ServeCommand, tokenizer: Tokenizer) -> None:
     spec = WorkloadSpec(
         mix="short_chat,streaming_heavy,exact_copy,needle", requests=8, concurrency=1, max_model_len=MAX_MODEL_LEN
     )

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from forebay.bench.workload import text as text_module
-from forebay.bench.workload.prompts import Endpoint, PromptMaker, user
+from forebay.bench.workload.prompts import EndpointKind, PromptMaker, user
 from forebay.bench.workload.text import FAMILIES, HEAD, TextSource, count_chat, read_text
 from forebay.errors import BenchError
 from forebay.tokenizer import Tokenizer
@@ -244,7 +244,7 @@ def test_a_model_without_a_chat_template_is_refused() -> None:
 
 
 def test_a_shared_prefix_is_shared_exactly_and_nothing_else_is(smollm2: Tokenizer) -> None:
-    forms: tuple[tuple[Endpoint, bool], ...] = (("completions", True), ("completions", False), ("chat", True))
+    forms: tuple[tuple[EndpointKind, bool], ...] = (("completions", True), ("completions", False), ("chat", True))
     for endpoint, token_ids in forms:
         maker = PromptMaker(smollm2, TextSource(smollm2), endpoint, token_ids=token_ids, shared_prefix=100)
         ids = [as_ids(smollm2, maker.of(n)) for n in range(maker.least + 30, maker.least + 60)]

@@ -7,17 +7,18 @@ from collections.abc import Mapping
 
 import msgspec
 
-from forebay.bench.client.chunk import Choice, Chunk, Usage
+from forebay.bench.client.chunk import Chunk, ChunkChoice, ChunkUsage
 from forebay.bench.client.connection import Ended, Ending
 from forebay.bench.client.counting import ChunkFacts, Counted, count_tokens
 from forebay.bench.client.observer import Observer
-from forebay.bench.client.sse import Event, EventSplitter, SseError
+from forebay.bench.client.sse import EventSplitter, SseError, SseEvent
 from forebay.bench.plan import Turn
 from forebay.bench.record import Failure, FailureKind
 
 MAX_ERROR_BYTES = 64 * 1024  # of a body that is not the stream we asked for
 MAX_TEXT = 2**26  # characters of one answer
 MAX_CHUNKS = 2**22  # with tokens, of one answer
+SPARE_TOKENS = 64  # servers differ in what they count, but a usage of far more than was asked for is none
 FINISH_LINGER_S = 5.0  # for usage and [DONE] after the finish reason
 DONE_LINGER_S = 0.25  # for the end of the body after [DONE]
 HANG_UP = 0.0
@@ -39,6 +40,8 @@ class AnswerReader:
 
     def __init__(self, turn: Turn, intended_ns: int, observer: Observer) -> None:
         self._cancel_after = turn.cancel_after_tokens
+        self._asked = turn.max_tokens
+        self._most_tokens = 2 * turn.max_tokens + SPARE_TOKENS
         self._intended_ns = intended_ns
         self._observer = observer
         self._splitter = EventSplitter()
@@ -56,7 +59,7 @@ class AnswerReader:
         self._answer: list[str] = []  # and the names and arguments of tools
         self._whole: list[str] = []  # and reasoning
         self._length = 0
-        self.usage = Usage()
+        self.usage = ChunkUsage()
         self.response_id: str | None = None
         self.finish_reason: str | None = None
         self.finish_ns: int | None = None
@@ -87,7 +90,7 @@ class AnswerReader:
             limit = change or limit
         return limit
 
-    def _event(self, event: Event, now_ns: int) -> float | None:
+    def _event(self, event: SseEvent, now_ns: int) -> float | None:
         if event.data == b"[DONE]":
             self._done = True
             return DONE_LINGER_S
@@ -107,8 +110,10 @@ class AnswerReader:
         choices = chunk.choices or ()
         total = None
         if chunk.usage is not None:
-            self._merge(chunk.usage)
             total = chunk.usage.completion_tokens
+            if total is not None and total > self._most_tokens:
+                return self._fail(FailureKind.PROTOCOL, f"usage says {total} tokens; {self._asked} were asked for")
+            self._merge(chunk.usage)
         for choice in choices:
             self._tokens(choice, total, now_ns)
         if total is not None and choices:
@@ -124,13 +129,13 @@ class AnswerReader:
             return HANG_UP
         return None
 
-    def _merge(self, usage: Usage) -> None:
+    def _merge(self, usage: ChunkUsage) -> None:
         """What a later usage says replaces what an earlier one said; what it leaves out stays."""
         for name in ("prompt_tokens", "completion_tokens", "prompt_tokens_details"):
             if (value := getattr(usage, name)) is not None:
                 setattr(self.usage, name, value)
 
-    def _tokens(self, choice: Choice, total: int | None, now_ns: int) -> None:
+    def _tokens(self, choice: ChunkChoice, total: int | None, now_ns: int) -> None:
         """Note a choice that bears tokens: it has text, or lists tokens, or moves a running usage on. (A usage that
         comes once, with the finish reason, moves nothing: it has not run before.)"""
         text = choice.words()

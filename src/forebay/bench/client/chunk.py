@@ -58,7 +58,7 @@ class Logprobs(msgspec.Struct, gc=False):
         return len(self.tokens or ()) + len(self.content or ()) + len(self.refusal or ())
 
 
-class Choice(msgspec.Struct, gc=False):
+class ChunkChoice(msgspec.Struct, gc=False):
     text: str | None = None
     delta: Delta | None = None
     finish_reason: str | None = None
@@ -79,7 +79,7 @@ class PromptDetails(msgspec.Struct, gc=False):
     cached_tokens: _Count = None
 
 
-class Usage(msgspec.Struct, gc=False):
+class ChunkUsage(msgspec.Struct, gc=False):
     prompt_tokens: _Count = None
     completion_tokens: _Count = None
     prompt_tokens_details: PromptDetails | None = None
@@ -90,6 +90,6 @@ class Chunk(msgspec.Struct, gc=False):
 
     id: str | int | None = None
     object: str | None = None
-    choices: list[Choice] | None = None
-    usage: Usage | None = None
+    choices: list[ChunkChoice] | None = None
+    usage: ChunkUsage | None = None
     error: Any = None

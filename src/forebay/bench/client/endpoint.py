@@ -12,6 +12,7 @@ import msgspec
 from forebay.bench.plan import Message, Turn
 from forebay.errors import BenchError
 
+MAX_TIMEOUT_S = 30 * 86_400.0
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # a header's name, RFC 9110 section 5.6.2
 _VISIBLE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")  # a header's value
 
@@ -58,21 +59,24 @@ def parse_base_url(base_url: str) -> Origin:
 
 
 def _bad_url(base_url: str, why: str) -> BenchError:
-    return BenchError(f"base_url {base_url!r}: {why}; give a URL such as http://127.0.0.1:8000", param="base_url")
+    shown = re.sub(r"//[^/]*@", "//***@", base_url)
+    return BenchError(f"base_url {shown!r}: {why}; give a URL such as http://127.0.0.1:8000", param="base_url")
 
 
 def check_endpoint(endpoint: Endpoint) -> None:
     """Raises BenchError if no request to it could be written."""
     parse_base_url(endpoint.base_url)
-    if not endpoint.timeout_s > 0:
-        raise BenchError(f"timeout_s={endpoint.timeout_s} must be above 0", param="timeout_s")
+    if not 0 < endpoint.timeout_s <= MAX_TIMEOUT_S:
+        raise BenchError(
+            f"timeout_s={endpoint.timeout_s} must be above 0 and at most {MAX_TIMEOUT_S:.0f}", param="timeout_s"
+        )
     for name, value in endpoint.headers:
         if not _TOKEN.fullmatch(name) or not _VISIBLE.fullmatch(value):
             raise BenchError(f"header {name!r} is not of the form name: value on one line", param="headers")
         if name.lower() in ("content-length", "transfer-encoding", "connection", "host"):
             raise BenchError(f"header {name!r} is written by the client itself; leave it out", param="headers")
     if endpoint.api_key is not None and not re.fullmatch(r"[\x21-\x7e]+", endpoint.api_key):
-        raise BenchError("api_key must be visible ASCII characters", param="api_key")
+        raise BenchError("api_key (--api-key or OPENAI_API_KEY) must be visible ASCII characters", param="api_key")
 
 
 def is_chat(turn: Turn) -> bool:

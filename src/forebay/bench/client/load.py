@@ -33,7 +33,7 @@ except ImportError:  # not on every platform
 else:
     new_event_loop = uvloop.new_event_loop
 
-__all__ = ["Endpoint", "Observer", "play", "run_load"]
+__all__ = ["Endpoint", "Observer", "no_collector", "play", "run_load"]
 
 LEAD_S = 0.05  # a request is written down so long before it is due
 
@@ -45,7 +45,7 @@ def run_load(
 
     Ctrl-C raises KeyboardInterrupt; `observer` has seen every request that ended before.
     """
-    with _no_collector(), _many_files(), asyncio.Runner(loop_factory=new_event_loop) as runner:
+    with no_collector(), _many_files(), asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(play(workload, endpoint, observer, start_ns=start_ns))
 
 
@@ -184,7 +184,8 @@ class _Queue:
 
 
 @contextmanager
-def _no_collector() -> Iterator[None]:
+def no_collector() -> Iterator[None]:
+    """Collect now, and not again inside. Inside another one it has next to nothing to do."""
     enabled = gc.isenabled()
     gc.collect()
     gc.freeze()

@@ -15,7 +15,7 @@ class SseError(ValueError):
     """The stream is no stream of events that we are willing to hold in memory."""
 
 
-class Event(NamedTuple):
+class SseEvent(NamedTuple):
     """`name` is b"" where the server gave none. Data lines are joined by line feeds."""
 
     name: bytes
@@ -33,13 +33,13 @@ class EventSplitter:
         self._after_cr = False  # a LF that comes now belongs to the CR before it
         self._at_start = True
 
-    def feed(self, piece: bytes) -> list[Event]:
+    def feed(self, piece: bytes) -> list[SseEvent]:
         """The events that end in this piece. Raises SseError if a line or an event grows over MAX_EVENT_BYTES."""
         if not piece:
             return []
         if self._after_cr:
             piece = piece.removeprefix(b"\n")
-        events: list[Event] = []
+        events: list[SseEvent] = []
         # bytes.splitlines knows LF, CR and CRLF, as the source demands, and looks at each byte once
         for line in piece.splitlines(keepends=True):
             content = line.rstrip(b"\r\n")
@@ -55,13 +55,13 @@ class EventSplitter:
         self._after_cr = piece.endswith(b"\r")
         return events
 
-    def _take(self, line: bytes, events: list[Event]) -> None:
+    def _take(self, line: bytes, events: list[SseEvent]) -> None:
         if self._at_start:
             self._at_start = False
             line = line.removeprefix(_BOM)
         if not line:
             if self._data:
-                events.append(Event(self._name, b"\n".join(self._data)))
+                events.append(SseEvent(self._name, b"\n".join(self._data)))
                 self._data = []
                 self._data_bytes = 0
             self._name = b""

@@ -19,7 +19,7 @@ import numpy as np
 from forebay.bench.ops.cases import Case
 from forebay.bench.ops.model_shape import ModelShape
 from forebay.bench.ops.roofline import Roofline, working_set_step
-from forebay.bench.ops.subjects import Record, Setting, Subject, kv_spec
+from forebay.bench.ops.subjects import Extent, Record, Subject, kv_spec
 from forebay.bench.ops.synthetic import StepShape, blocks_needed, fill_steps, sampling, step_of
 from forebay.core.kv_spec import KVSpec
 from forebay.errors import BenchError
@@ -105,7 +105,7 @@ def build(backend: Backend, cases: Sequence[Case], shape: ModelShape, copies: in
     """
     subject, largest = cases[0].subject, _largest([case.step for case in cases])
     kv = kv_spec(subject, shape, copies)
-    record = subject.make(np.random.default_rng(seed), Setting(largest.rows, largest.context, copies))
+    record = subject.make(np.random.default_rng(seed), Extent(largest.rows, largest.context, copies))
     full = _compile(backend, record, copies, kv, largest)
     plans = Plans(subject, kv, copies, full, _compile(backend, record, 0, kv, largest))
     try:
@@ -206,7 +206,7 @@ def _check(backend: Backend, plans: Plans, step: StepShape, shape: ModelShape, s
     """Compare a small step with the reference, which needs one copy only: all copies give the same."""
     subject = plans.subject
     one_kv = kv_spec(subject, shape, 1)
-    record = (subject.observe or subject.make)(np.random.default_rng(seed), Setting(step.rows, step.context, 1))
+    record = (subject.observe or subject.make)(np.random.default_rng(seed), Extent(step.rows, step.context, 1))
     expected = _compile(ReferenceBackend(), record, 1, one_kv, step)
     observed = None if subject.observe is None else _compile(backend, record, 1, one_kv, step)
     try:

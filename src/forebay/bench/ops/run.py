@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
+import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal
 
-import msgspec
-
+from forebay.bench.facts import new_result
+from forebay.bench.machine_load import Meter
 from forebay.bench.ops.cases import OPS, SHAPE_SETS, Case, cases_of, check_names
 from forebay.bench.ops.measure import (
     HOT_BYTES,
@@ -26,7 +26,7 @@ from forebay.bench.ops.measure import (
 )
 from forebay.bench.ops.model_shape import ModelShape, load_shape, small_shape
 from forebay.bench.ops.roofline import Roofline, working_set_step
-from forebay.bench.result import Result
+from forebay.bench.result import Result, Run
 from forebay.errors import BenchError
 from forebay.ops.native import NativeBackend, supported_isas
 from forebay.ops.protocol import Backend
@@ -105,36 +105,53 @@ class _Planned:
         return working_set(self.case, self.copies)
 
 
-def ops_result(frame: Result, options: OpsOptions, progress: Progress = lambda done, of, what: None) -> Result:
-    """`frame` with the rows of measure_ops(), roofline last, and the options as its workload."""
-    rows, roofline = measure_ops(options, progress)
-    workload = dataclasses.asdict(options) | {"last_level_cache_bytes": last_level_cache_bytes()}
-    return msgspec.structs.replace(frame, kind="ops", seed=options.seed, workload=workload, rows=[*rows, *roofline])
-
-
-def measure_ops(options: OpsOptions, progress: Progress = lambda done, of, what: None) -> tuple[list[Row], list[Row]]:
-    """Rows of the cases, and of the roofline. Raises BenchError for names that are not known, and for a wrong
+def measure_ops(options: OpsOptions, progress: Progress = lambda done, of, what: None, *, label: str = "") -> Result:
+    """A row per case, and then those of the roofline. Raises BenchError for names that are not known, and for a wrong
     kernel."""
+    started_ns = time.monotonic_ns()
+    with Meter() as meter:
+        rows = _measured(options, progress)
+    load = meter.facts()
+    return new_result(
+        "ops",
+        label=label,
+        seed=options.seed,
+        loads=[load],
+        in_process=True,
+        workload=dataclasses.asdict(options) | {"last_level_cache_bytes": last_level_cache_bytes()},
+        rows=rows,
+        runs=[Run(started_ns=started_ns, load=load)],
+    )
+
+
+def _measured(options: OpsOptions, progress: Progress) -> list[Row]:
     targets = _targets(options)
     planned = [plan for target in targets for plan in _plan(target, options)]
     if not planned:
         raise BenchError("no case of these ops at these shapes; leave out --op or --shape")
     rows: list[Row] = []
     for group in _groups(planned):
-        report = functools.partial(_report, progress, len(rows), len(planned))
-        rows += _measure_group(group, options, report)
-    seen: dict[int, Roofline] = {id(target.roofline): target.roofline for target in targets}
-    return rows, [row for roofline in seen.values() for row in roofline.rows()]
+        rows += _measure_group(group, options, _Report(progress, len(rows), len(planned)))
+    seen = {id(target.roofline): target.roofline for target in targets}
+    return [*rows, *(row for roofline in seen.values() for row in roofline.rows())]
 
 
-def _report(progress: Progress, before: int, of: int, done: int, what: str) -> None:
-    progress(before + done, of, what)
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Report:
+    """Progress within a group, which `before` cases of all `total` have gone before."""
+
+    progress: Progress
+    before: int
+    total: int
+
+    def __call__(self, done: int, what: str) -> None:
+        self.progress(self.before + done, self.total, what)
 
 
 def _targets(options: OpsOptions) -> list[_Target]:
     _check(options)
     shapes = options.shapes or ("decode", "prefill")
-    shape_of = {name: small_shape() for name in (SMALL,)}
+    shape_of = {SMALL: small_shape()}
     if "native" in options.backends and any(name != SMALL for name in shapes):
         model = load_shape(options.model)
         shape_of |= {name: model for name in shapes if name != SMALL}
@@ -212,7 +229,7 @@ def _groups(planned: Iterable[_Planned]) -> Iterator[list[_Planned]]:
         yield group
 
 
-def _measure_group(group: list[_Planned], options: OpsOptions, progress: Callable[[int, str], None]) -> list[Row]:
+def _measure_group(group: list[_Planned], options: OpsOptions, progress: _Report) -> list[Row]:
     built: dict[tuple[int, int], Plans] = {}
     ready: list[Measurement] = []
     try:

@@ -24,7 +24,7 @@ _EPS = 1e-5
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class Extent:
     """What a recording must fit. rows: most rows of a step; context: positions below it; layers: of the KV cache."""
 
     rows: int
@@ -39,17 +39,17 @@ Record = Callable[[Ops[Any], int], None]  # (ops, copies): a whole forward pass 
 class Subject:
     """An op as recorded in one plan.
 
-    make: (random generator, setting) -> the recording; equal generators give equal weights and inputs.
+    make: (random generator, extent) -> the recording; equal generators give equal weights and inputs.
     observe: for an op without an output, a recording whose logits show what it did; None: `make`'s logits are the
     output. has_cache: it needs KV layers. writes: its steps write K and V. all_rows: its cost grows with the logit
     rows, so every row is one. samples: what is measured is sampling, not the forward pass.
     """
 
     op: str
-    make: Callable[[np.random.Generator, Setting], Record]
+    make: Callable[[np.random.Generator, Extent], Record]
     variant: str = ""
     format: str | None = None
-    observe: Callable[[np.random.Generator, Setting], Record] | None = None
+    observe: Callable[[np.random.Generator, Extent], Record] | None = None
     has_cache: bool = False
     writes: bool = False
     all_rows: bool = False
@@ -66,12 +66,12 @@ def kv_spec(subject: Subject, shape: ModelShape, layers: int) -> KVSpec:
 Apply = Callable[..., Any]  # (ops, *inputs) -> output
 
 
-def _repeated(widths: tuple[int, ...], make_op: Callable[[np.random.Generator, Setting], Apply]) -> Any:
+def _repeated(widths: tuple[int, ...], make_op: Callable[[np.random.Generator, Extent], Apply]) -> Any:
     """The `make` of an op from inputs of these widths to an output."""
 
-    def make(rng: np.random.Generator, setting: Setting) -> Record:
-        inputs = [f32_tensor(random_floats(rng, setting.rows, width)) for width in widths]
-        apply = make_op(rng, setting)
+    def make(rng: np.random.Generator, extent: Extent) -> Record:
+        inputs = [f32_tensor(random_floats(rng, extent.rows, width)) for width in widths]
+        apply = make_op(rng, extent)
 
         def record(ops: Ops[Any], copies: int) -> None:
             given = [ops.embed(tensor) for tensor in inputs]
@@ -86,7 +86,7 @@ def _repeated(widths: tuple[int, ...], make_op: Callable[[np.random.Generator, S
 
 
 def linear(role: str, outputs: int, columns: int, format_name: str) -> Subject:
-    def make_op(rng: np.random.Generator, _: Setting) -> Apply:
+    def make_op(rng: np.random.Generator, _: Extent) -> Apply:
         weight = random_weight(rng, format_name, outputs, columns)
         return lambda ops, x: ops.linear(x, weight)
 
@@ -94,16 +94,16 @@ def linear(role: str, outputs: int, columns: int, format_name: str) -> Subject:
 
 
 def embed(shape: ModelShape) -> Subject:
-    def make(rng: np.random.Generator, setting: Setting) -> Record:
-        table = random_weight(rng, shape.embed_format, max(shape.vocab, setting.rows), shape.hidden)
-        unused = f32_tensor(np.zeros((setting.rows, 1), np.float32))
-        places = table.rows // setting.rows
+    def make(rng: np.random.Generator, extent: Extent) -> Record:
+        table = random_weight(rng, shape.embed_format, max(shape.vocab, extent.rows), shape.hidden)
+        unused = f32_tensor(np.zeros((extent.rows, 1), np.float32))
+        places = table.rows // extent.rows
 
         def record(ops: Ops[Any], copies: int) -> None:
             out = ops.embed(unused)
             for copy in reversed(range(copies)):  # the last one, whose output is seen, at the table's beginning
-                first = copy % places * setting.rows
-                out = ops.embed(table.select_rows(slice(first, first + setting.rows)))
+                first = copy % places * extent.rows
+                out = ops.embed(table.select_rows(slice(first, first + extent.rows)))
             ops.logits(ops.rows(out))
 
         return record
@@ -112,7 +112,7 @@ def embed(shape: ModelShape) -> Subject:
 
 
 def rms_norm(shape: ModelShape) -> Subject:
-    def make_op(rng: np.random.Generator, _: Setting) -> Apply:
+    def make_op(rng: np.random.Generator, _: Extent) -> Apply:
         weight = rng.standard_normal(shape.hidden, np.float32)
         return lambda ops, x: ops.rms_norm(x, weight, _EPS)
 
@@ -120,8 +120,8 @@ def rms_norm(shape: ModelShape) -> Subject:
 
 
 def rope(shape: ModelShape) -> Subject:
-    def make_op(_: np.random.Generator, setting: Setting) -> Apply:
-        table = rope_table(shape.rotary_dim, setting.context)
+    def make_op(_: np.random.Generator, extent: Extent) -> Apply:
+        table = rope_table(shape.rotary_dim, extent.context)
         return lambda ops, x: ops.rope(x, shape.head_dim, table)
 
     width = shape.heads * shape.head_dim
@@ -149,8 +149,8 @@ def softcap(width: int) -> Subject:
 
 
 def rows(width: int) -> Subject:
-    def make(rng: np.random.Generator, setting: Setting) -> Record:
-        x = f32_tensor(random_floats(rng, setting.rows, width))
+    def make(rng: np.random.Generator, extent: Extent) -> Record:
+        x = f32_tensor(random_floats(rng, extent.rows, width))
 
         def record(ops: Ops[Any], copies: int) -> None:
             value = ops.embed(x)
@@ -167,9 +167,9 @@ def rows(width: int) -> Subject:
 def logits(vocab: int, variant: str) -> Subject:
     """Sampling and log-probabilities of rows that are there already."""
 
-    def make(rng: np.random.Generator, setting: Setting) -> Record:
-        x = f32_tensor(4 * random_floats(rng, setting.rows, vocab))
-        unused = f32_tensor(np.zeros((setting.rows, 1), np.float32))
+    def make(rng: np.random.Generator, extent: Extent) -> Record:
+        x = f32_tensor(4 * random_floats(rng, extent.rows, vocab))
+        unused = f32_tensor(np.zeros((extent.rows, 1), np.float32))
 
         def record(ops: Ops[Any], copies: int) -> None:
             out = ops.rows(ops.embed(x))
@@ -183,8 +183,8 @@ def logits(vocab: int, variant: str) -> Subject:
 def kv_write(shape: ModelShape) -> Subject:
     width = shape.kv_heads * shape.head_dim
 
-    def make(rng: np.random.Generator, setting: Setting) -> Record:
-        k, v = (f32_tensor(random_floats(rng, setting.rows, width)) for _ in range(2))
+    def make(rng: np.random.Generator, extent: Extent) -> Record:
+        k, v = (f32_tensor(random_floats(rng, extent.rows, width)) for _ in range(2))
 
         def record(ops: Ops[Any], copies: int) -> None:
             key, value = ops.embed(k), ops.embed(v)
@@ -194,8 +194,8 @@ def kv_write(shape: ModelShape) -> Subject:
 
         return record
 
-    def observe(rng: np.random.Generator, setting: Setting) -> Record:
-        k, v = (f32_tensor(random_floats(rng, setting.rows, width)) for _ in range(2))
+    def observe(rng: np.random.Generator, extent: Extent) -> Record:
+        k, v = (f32_tensor(random_floats(rng, extent.rows, width)) for _ in range(2))
 
         def record(ops: Ops[Any], copies: int) -> None:
             key = ops.embed(k)
@@ -211,13 +211,13 @@ def attention(shape: ModelShape) -> Subject:
     q_width, kv_width = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     scale = shape.head_dim**-0.5
 
-    def make(rng: np.random.Generator, setting: Setting) -> Record:
-        q, k, v = (f32_tensor(random_floats(rng, setting.rows, width)) for width in (q_width, kv_width, kv_width))
+    def make(rng: np.random.Generator, extent: Extent) -> Record:
+        q, k, v = (f32_tensor(random_floats(rng, extent.rows, width)) for width in (q_width, kv_width, kv_width))
 
         def record(ops: Ops[Any], copies: int) -> None:
             out, key, value = ops.embed(q), ops.embed(k), ops.embed(v)
             query = out
-            for layer in range(setting.layers):  # only the steps that fill the cache write anything
+            for layer in range(extent.layers):  # only the steps that fill the cache write anything
                 ops.kv_write(layer, key, value)
             for layer in range(copies):
                 out = ops.attention(query, layer, scale)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,7 @@ from forebay.bench.report.units import Unit
 _LONGEST = 160  # characters of a cell
 _SHARES = ("share", "fraction", "attained", "spread")
 _RANGE = ("_range", "_interval")
+_DIGEST = re.compile("[0-9a-f]{32,}")
 _PREFIXES = {0: "", 3: "k", 6: "M", 9: "G", 12: "T"}
 
 
@@ -80,6 +82,8 @@ def _plain_cell(value: Any, *, number: bool = True) -> Cell:
     if isinstance(value, list) and value and isinstance(value[0], dict):
         return Cell(f"{len(value)} entries", number=False)
     text = units.plain(value)
+    if _DIGEST.fullmatch(text):
+        text = f"{text[:12]}…"  # enough to tell one from another; the document has the whole
     return Cell(text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…", number=number and value is None)
 
 
@@ -115,7 +119,7 @@ def _unit_of(name: str, typical: float) -> tuple[Unit, str]:
         return units.size_unit(typical), "_bytes"
     if suffix in _SHARES and typical <= 1.5:
         return units.PERCENT, ""
-    for word, said in (("gbps", "GB/s"), ("gops", "Gop/s")):
+    for word, said in (("gbps", "GB/s"), ("gops", "GOP/s")):
         if word in name.split("_"):
             return Unit(1.0, said), ""
     power = _power(typical)

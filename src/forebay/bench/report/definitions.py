@@ -1,4 +1,4 @@
-"""What the words of a report mean; docs/glossary.md says the same."""
+"""What the words of a report mean, in short; docs/bench.md has the definitions."""
 
 DEFINITIONS = (
     ("client_send", "The boundary of the client's latencies: the moment a request was meant to be sent. A client that "
@@ -13,7 +13,8 @@ DEFINITIONS = (
     ("Send lag", "How much later than meant the client sent a request."),
     ("Goodput", "Requests a second that were completed within the SLO."),
     ("SLO attained", "The share of requests within the SLO, of all but those cancelled on purpose. Failing is a miss."),
-    ("Interval", "The bounds of a 95 % bootstrap interval. A figure has no more digits than it justifies."),
+    ("Interval", "The bounds of a 95 % interval: of latencies by bootstrap over requests, of rates by Student's t over "
+     "runs. A figure has no more digits than it justifies."),
     ("Step", "One pass of the engine's loop. Its tokens are of prompts (prefill) or the next ones of running requests "
      "(decode)."),
     ("Slack", "Slots of used KV blocks that hold no token."),

@@ -6,11 +6,11 @@ Text from documents stands in code spans only: markdown does not act on it there
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from forebay.bench.report import facts, series, tables, units
 from forebay.bench.report.columns import Cell
-from forebay.bench.report.tables import Metric, Table
+from forebay.bench.report.tables import SummaryMetric, Table
 from forebay.bench.report.versus import split, versus
 from forebay.bench.result import Result
 from forebay.errors import BenchError
@@ -26,7 +26,7 @@ def render_markdown(results: Sequence[Result]) -> str:
         series.check(result, f"result {units.clean(result.label)!r}")
     given, results = results, split(results)
     parts = [f"### forebay bench: {' against '.join(code(one.label, _LABEL) for one in results)}"]
-    parts += [_validity(one, len(results) > 1) for one in results]
+    parts += [_validity(one, len(given) > 1) for one in given]
     parts += _metric_tables(results, given)
     for one in results:
         parts += _rows(one, len(results) > 1)
@@ -41,6 +41,12 @@ def code(text: object, limit: int = _VALUE) -> str:
     fence = "`" * (1 + max((len(run) for run in re.findall("`+", plain)), default=0))
     pad = " " if plain.startswith("`") or plain.endswith("`") else ""
     return f"{fence}{pad}{plain}{pad}{fence}".replace("|", "\\|")
+
+
+def table_lines(heads: Sequence[str], rows: Iterable[Sequence[str]], align: str) -> list[str]:
+    """The lines of a table. align: a letter a column, l or r."""
+    rule = "|".join({"l": "---", "r": "---:"}[letter] for letter in align)
+    return [f"| {' | '.join(heads)} |", f"|{rule}|", *(f"| {' | '.join(row)} |" for row in rows)]
 
 
 def _validity(result: Result, several: bool) -> str:
@@ -68,18 +74,19 @@ def _metric_tables(results: Sequence[Result], given: Sequence[Result]) -> list[s
 def _single(result: Result) -> str:
     assert result.summary is not None  # the caller chose it so
     summary = result.summary
-    lines = ["| metric | value | 95 % interval |", "|---|---:|---:|"]
-    lines += [_metric_row(one) for one in tables.metrics(summary)]
-    failed = sum(summary.failures.values())
-    lines.append(f"| Requests | {units.count(summary.completed)} of {units.count(summary.requests)} completed, "
-                 f"{units.count(failed)} failed, {units.count(summary.cancelled)} cancelled | |")  # fmt: skip
-    return "\n".join(lines)
+    done, of, failed, cancelled = map(
+        units.count, (summary.completed, summary.requests, sum(summary.failures.values()), summary.cancelled)
+    )
+    more = f", {units.count(left)} more not sent" if (left := tables.not_sent(result)) else ""
+    requests = ("Requests", f"{done} of {of} completed, {failed} failed, {cancelled} cancelled{more}", "")
+    rows = [*map(_metric_row, tables.metrics(summary)), requests]
+    return "\n".join(table_lines(("metric", "value", "95 % interval"), rows, "lrr"))
 
 
-def _metric_row(one: Metric) -> str:
+def _metric_row(one: SummaryMetric) -> tuple[str, str, str]:
     unit = one.unit_for()
     value = units.with_unit(units.figure(one.value, unit, one.interval), unit)
-    return f"| {one.name} | {value} | {units.bounds(one.interval, unit)} |"
+    return one.name, value, units.bounds(one.interval, unit)
 
 
 def _rows(result: Result, several: bool) -> list[str]:
@@ -92,9 +99,8 @@ def _table(one: Table, *, code_heads: bool = False) -> str:
     """Words in code spans (they may come from a document), figures as they are."""
     own = {"", "ratio", "verdict", "run", "class", "requests", "for example"}
     heads = [head if not code_heads or head in own else code(head) for head in one.heads]
-    columns = [one.rows[0][n].number if one.rows else False for n in range(len(one.heads))]
-    lines = [f"| {' | '.join(heads)} |", f"|{'|'.join('---:' if number else '---' for number in columns)}|"]
-    lines += [f"| {' | '.join(_cell(cell) for cell in row)} |" for row in one.rows[:_ROWS]]
+    align = "".join("r" if one.rows and one.rows[0][n].number else "l" for n in range(len(one.heads)))
+    lines = table_lines(heads, [[_cell(cell) for cell in row] for row in one.rows[:_ROWS]], align)
     if len(one.rows) > _ROWS:
         lines.append(f"\n{len(one.rows) - _ROWS} more rows are in the document.")
     return "\n".join(lines)
@@ -114,8 +120,8 @@ def _details(result: Result, several: bool) -> str:
         lines += [code(result.label, _LABEL), ""]
     if found.command:
         lines += [code(found.command, 2000), ""]
-    lines += ["| fact | value |", "|---|---|"]
-    lines += [f"| {code(f'{title}: {key}')} | {code(value)} |" for title, items in found.groups for key, value in items]
+    rows = [(code(f"{title}: {key}"), code(value)) for title, items in found.groups for key, value in items]
+    lines += table_lines(("fact", "value"), rows, "ll")
     if found.load is not None:
         lines += ["", _table(found.load)]
     if (failures := tables.failure_table(result)) is not None:

@@ -10,7 +10,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from forebay.bench.report import facts, plots, series, svg, tables, tiles, time_plots, units
+from forebay.bench.report import facts, plots, row_plots, series, svg, tables, tiles, time_plots, units
 from forebay.bench.report.definitions import DEFINITIONS
 from forebay.bench.report.plots import SECTIONS, Plot
 from forebay.bench.report.tables import Table
@@ -27,10 +27,16 @@ class Head:
 
     label: str
     about: tuple[str, ...]
-    valid: bool
-    reasons: tuple[str, ...]
     colour: str
     dash: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doubt:
+    """Why a document is invalid."""
+
+    label: str
+    reasons: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +60,7 @@ class Page:
     title: str
     kinds: str
     results: tuple[Head, ...]
-    all_valid: bool
+    doubts: tuple[Doubt, ...]
     tiles: tuple[tiles.Tile, ...]
     intervals: bool
     comparison: Versus | None
@@ -93,7 +99,7 @@ def _page(given: Sequence[Result]) -> Page:
         title=" against ".join(units.clean(one.label) for one in results[:3]) + (" …" if len(results) > 3 else ""),
         kinds=", ".join(dict.fromkeys(units.clean(one.kind) for one in results)),
         results=tuple(_head(one, index) for index, one in enumerate(results)),
-        all_valid=all(one.valid for one in results),
+        doubts=tuple(_doubt(one) for one in given if not one.valid),
         tiles=tuple(tiles.tiles(results)),
         intervals=any(one.summary is not None and one.summary.completed for one in results),
         comparison=versus(given),
@@ -109,15 +115,22 @@ def _head(result: Result, index: int) -> Head:
     model = result.target.get("model")
     known = [model, result.created, f"seed {result.seed}", result.slo and f"SLO {result.slo}"]
     return Head(
-        label=units.clean(result.label), about=tuple(units.clean(one) for one in known if one), valid=result.valid,
-        reasons=tuple(units.clean(reason) for reason in result.invalid_reasons[:50]), colour=colour, dash=dash,
+        label=units.clean(result.label), about=tuple(units.clean(one) for one in known if one), colour=colour,
+        dash=dash,
     )  # fmt: skip
+
+
+def _doubt(result: Result) -> Doubt:
+    reasons = tuple(units.clean(reason) for reason in result.invalid_reasons[:50])
+    return Doubt(label=units.clean(result.label), reasons=reasons or ("the document gives no reason",))
 
 
 def _sections(results: Sequence[Result]) -> Iterable[Section]:
     phase = plots.phase_plot(results)
     drawn = [
         *plots.throughput_plots(results),
+        *row_plots.length_plots(results),
+        *row_plots.rate_plots(results),
         *plots.distribution_plots(results),
         *([phase] if phase is not None else []),
         *time_plots.step_plots(results),
@@ -153,5 +166,5 @@ def _detail(result: Result) -> Detail:
         found.append(tables.latency_table(result.server, "Latencies, seen by the server"))
     found.append(tables.bucket_table(result.buckets))
     if result.summary is not None:
-        found += [tables.count_table(result.summary), tables.failure_table(result)]
+        found += [tables.count_table(result.summary, tables.not_sent(result)), tables.failure_table(result)]
     return Detail(label=units.clean(result.label), tables=tuple(one for one in found if one is not None))

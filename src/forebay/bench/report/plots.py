@@ -23,6 +23,8 @@ SHOWN = len(svg.SERIES)  # results that can be told apart in one plot
 NARROW, MIDDLE, WIDE = 340, 620, 1180
 SECTIONS = {
     "throughput": "Throughput and latency",
+    "lengths": "Speed by length",
+    "rates": "Rates tried",
     "distributions": "Latency distributions",
     "phases": "Where the time went",
     "steps": "The batch over time",
@@ -31,7 +33,7 @@ SECTIONS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trace:
+class PlotTrace:
     """A row under a plot: its mark (a line with a dash pattern, or rings) and a few figures."""
 
     label: str
@@ -49,7 +51,7 @@ class Plot:
     title: str
     text: str
     drawings: tuple[Markup, ...]
-    traces: tuple[Trace, ...] = ()
+    traces: tuple[PlotTrace, ...] = ()
     heads: tuple[str, ...] = ()
     wide: bool = False
 
@@ -103,8 +105,8 @@ def _paint_points(figure: Figure, width: int, points: Sequence[Point], key: str,
     x = [point.output_token_rate for point in points]
     box = Panel(figure, 44, 26, width - 14, _points_height(width) - 36)
     log_y = max(y) / min(y) > 12
-    x_range = _range_around(x)
-    y_range = (min(y) / 1.25, max(y) * 1.25) if log_y else _range_around(y)
+    x_range = range_around(x)
+    y_range = (min(y) / 1.25, max(y) * 1.25) if log_y else range_around(y)
     box.scale(x_range, y_range, log_y=log_y)
     ticks = panel.log_ticks(*y_range, 6) if log_y else panel.linear_ticks(*y_range, 5)
     box.y_axis(panel.numbers(ticks), f"{title}, {unit.name}")
@@ -119,7 +121,7 @@ def _paint_points(figure: Figure, width: int, points: Sequence[Point], key: str,
     _label_points(box, points, list(zip(x, y, strict=True)), front)
 
 
-def _range_around(values: Sequence[float]) -> tuple[float, float]:
+def range_around(values: Sequence[float]) -> tuple[float, float]:
     """Room on both sides, and never so close that a small difference looks large."""
     low, high = min(values), max(values)
     room = max((high - low) * 0.12, (0.3 * high - (high - low)) / 2, high * 0.01, 1e-9)
@@ -204,11 +206,11 @@ def _curves(results: Sequence[Result], key: str) -> list[_Drawn]:
     return [one for one in found if np.isfinite(one.curve.x).all() and 0 < one.curve.x[-1] < 1e9]
 
 
-def _trace(one: _Drawn) -> Trace:
+def _trace(one: _Drawn) -> PlotTrace:
     found, names = one.figures, ("p50", "p95", "p99")
     figures = tuple(units.duration(getattr(found, name), found.intervals.get(name)) for name in names)
     colour, dash = svg.CSS[svg.SERIES[one.index]], panel.DASHES[one.index]
-    return Trace(label=one.label, colour=colour, dash=dash, rings=one.server, figures=figures)
+    return PlotTrace(label=one.label, colour=colour, dash=dash, rings=one.server, figures=figures)
 
 
 def _curves_height(width: int) -> float:
@@ -295,7 +297,7 @@ def phase_plot(results: Sequence[Result]) -> Plot | None:
         "Mean time of each stretch of a request",
     )
     traces = tuple(
-        Trace(label=results[i].label, colour=svg.CSS[svg.SERIES[i]], dash="", figures=()) for i, _ in shown
+        PlotTrace(label=results[i].label, colour=svg.CSS[svg.SERIES[i]], dash="", figures=()) for i, _ in shown
     )  # fmt: skip
     traces = traces if len(results) > 1 else ()
     title = "A request, stretch by stretch"

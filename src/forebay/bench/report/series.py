@@ -10,21 +10,18 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from forebay.bench.metrics import duration_s, latencies_of, rates_of
+from forebay.bench.reconcile import DECODE, LAG
 from forebay.bench.record import RequestRecord
 from forebay.bench.report import units
 from forebay.bench.result import Distribution, Result, StepSeries
+from forebay.bench.statistics import distribution, quantile
 from forebay.errors import BenchError
 
 Floats = NDArray[np.float64]
 CURVE_POINTS = 300
-# Where the rows of a document may hold a figure, best first.
-ALIASES = {
-    "output_token_rate": ("output_token_rate", "output_tokens_per_s", "output_throughput"),
-    "ttft_p95": ("ttft_s.p95", "ttft_p95_s", "ttft_p95"),
-    "itl_p95": ("itl_s.p95", "itl_p95_s", "itl_p95"),
-}
-_WRAPPERS = ("summary.", "client.", "values.", "metrics.")
-_KNOBS = ("knobs", "settings", "point", "values", "parameters")
+# What a point is made of -> its name in the rows of a sweep
+FIGURES = {"output_token_rate": "output_token_rate", "ttft_p95": "ttft_p95_s", "itl_p95": "itl_p95_s"}
 
 
 def check(result: Result, name: str) -> None:
@@ -116,19 +113,12 @@ def client_stretches(result: Result) -> dict[str, Distribution]:
     """Where the time went as far as the client alone can tell."""
     done = completed(result)
     parts = {
-        "intended -> sent (client)": [record.sent_ns - record.intended_ns for record in done],
+        LAG: [record.sent_ns - record.intended_ns for record in done],
         "sent -> first token (network, queue, prefill)": [record.token_ns[0] - record.sent_ns for record in done],
-        "first token -> last token (decode)": [record.token_ns[-1] - record.token_ns[0] for record in done],
+        DECODE: [record.token_ns[-1] - record.token_ns[0] for record in done],
     }
-    return {name: _distribution(_seconds(values)) for name, values in parts.items() if values}
-
-
-def _distribution(values: Floats) -> Distribution:
-    p50, p90, p95, p99 = (float(value) for value in np.percentile(values, (50, 90, 95, 99)))
-    low, high = float(values.min()), float(values.max())
-    return Distribution(
-        count=values.size, mean=float(values.mean()), min=low, p50=p50, p90=p90, p95=p95, p99=p99, max=high
-    )
+    found = {name: distribution([(value / 1e9,) for value in values], seed=0) for name, values in parts.items()}
+    return {name: one for name, one in found.items() if one is not None}
 
 
 def _seconds(nanoseconds: Iterable[int]) -> Floats:
@@ -155,7 +145,7 @@ def points(results: Sequence[Result]) -> tuple[list[Point], tuple[str, ...]]:
     if len(results) == 1 and results[0].rows:
         return row_points(results[0].rows)
     if len(results) == 1:
-        found = [_point(_run_values(run.records, run.values), f"run {n}") for n, run in enumerate(results[0].runs, 1)]
+        found = [_point(_run_values(run.records), f"run {n}") for n, run in enumerate(results[0].runs, 1)]
         return [one for one in found if one is not None], ()
     found = [_point(_summary_values(one), one.label, series=n, valid=one.valid) for n, one in enumerate(results)]
     return [one for one in found if one is not None], ()
@@ -163,24 +153,26 @@ def points(results: Sequence[Result]) -> tuple[list[Point], tuple[str, ...]]:
 
 def row_points(rows: Sequence[Mapping[str, Any]]) -> tuple[list[Point], tuple[str, ...]]:
     """The rows that hold a throughput, labelled by the knobs that differ between them."""
-    knobs = knobs_of(rows)
-    names = list(dict.fromkeys(name for values in knobs for name in values))
-    varying = [name for name in names if len({str(values.get(name)) for values in knobs}) > 1]
+    settings, varying = varied(rows)
     found = []
-    for number, (row, known) in enumerate(zip(rows, knobs, strict=True), 1):
-        values = tuple(str(known.get(name, units.ABSENT)) for name in varying)
-        figures = {name: figure_in(row, name) for name in ALIASES}
-        point = _point(figures, " · ".join(values) or str(number), values=values, valid=row.get("valid") is not False)
+    for number, (row, values) in enumerate(zip(rows, settings, strict=True), 1):
+        figures = {name: _number(row.get(key)) for name, key in FIGURES.items()}
+        point = _point(figures, label_of(values, number), values=values, valid=row.get("valid") is not False)
         found += [] if point is None else [point]
-    return found, tuple(varying)
+    return found, varying
 
 
-def knobs_of(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """What was set for each row, by name."""
-    for key in _KNOBS:
-        if rows and all(isinstance(row.get(key), dict) for row in rows):
-            return [flat(row[key]) for row in rows]
-    return [{}] * len(rows)
+def varied(rows: Sequence[Mapping[str, Any]]) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
+    """For each row the values of the knobs that differ between rows, and the names of these."""
+    knobs = [flat(known) if isinstance(known := row.get("knobs"), dict) else {} for row in rows]
+    names = dict.fromkeys(name for values in knobs for name in values)
+    varying = tuple(name for name in names if len({str(values.get(name)) for values in knobs}) > 1)
+    return [tuple(str(known.get(name, units.ABSENT)) for name in varying) for known in knobs], varying
+
+
+def label_of(values: Sequence[str], number: int) -> str:
+    """Of a row: what was set, or its number."""
+    return " · ".join(values) or str(number)
 
 
 def flat(row: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -194,19 +186,12 @@ def flat(row: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def figure_in(row: Mapping[str, Any], name: str) -> float | None:
-    """A figure of a row by any of its ALIASES, at the top or inside a summary."""
-    known = flat(row)
-    for wrapper in ("", *_WRAPPERS):
-        for alias in ALIASES[name]:
-            value = known.get(wrapper + alias)
-            if isinstance(value, int | float) and not isinstance(value, bool):
-                return float(value)
-    return None
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 def _point(figures: Mapping[str, float | None], label: str, **more: Any) -> Point | None:
-    rate, ttft, itl = (figures.get(name) for name in ALIASES)
+    rate, ttft, itl = (figures.get(name) for name in FIGURES)
     if rate is None or (ttft is None and itl is None):
         return None
     return Point(label=label, output_token_rate=rate, ttft_p95=ttft, itl_p95=itl, **more)
@@ -223,22 +208,13 @@ def _summary_values(result: Result) -> dict[str, float | None]:
     }
 
 
-def _run_values(records: Sequence[RequestRecord], values: Mapping[str, float]) -> dict[str, float | None]:
-    """Of one run: from its values where they are there, else from its requests."""
-    known = {name: figure_in(values, name) for name in ALIASES}
-    done = [record for record in records if record.completed and record.token_ns]
-    if not done or known["output_token_rate"] is not None:
-        return known
-    span = max(record.end_ns for record in records) - min(record.intended_ns for record in records)
-    ttft = _seconds([record.token_ns[0] - record.intended_ns for record in done])
-    gaps = [np.diff(_seconds(record.token_ns)) for record in done]
-    zeros = sum(min(sum(record.token_counts) - len(record.token_counts), 10**6) for record in done)
-    itl = np.concatenate([np.zeros(min(zeros, 10**7)), *gaps])
-    return {
-        "output_token_rate": sum(record.output_tokens for record in records) / max(span / 1e9, 1e-9),
-        "ttft_p95": float(np.percentile(ttft, 95)),
-        "itl_p95": float(np.percentile(itl, 95)) if itl.size else None,
-    }
+def _run_values(records: Sequence[RequestRecord]) -> dict[str, float | None]:
+    if not any(record.completed for record in records):
+        return {}
+    latencies = latencies_of(records)
+    p95 = {name: quantile(np.concatenate(latencies[name]), 0.95) for name in ("ttft", "itl") if latencies[name]}
+    rate = rates_of(records, duration_s(records))["output_token_rate"]
+    return {"output_token_rate": rate, "ttft_p95": p95.get("ttft"), "itl_p95": p95.get("itl")}
 
 
 def pareto(found: Sequence[tuple[float, float]]) -> list[int]:

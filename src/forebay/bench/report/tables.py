@@ -31,7 +31,7 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Metric:
+class SummaryMetric:
     """A figure of a summary that can be compared. better: +1 more is better, -1 less, 0 neither."""
 
     name: str
@@ -44,15 +44,15 @@ class Metric:
         return self.unit or units.duration_unit(typical if typical is not None else self.value or 0.0)
 
 
-def metrics(summary: Summary) -> list[Metric]:
+def metrics(summary: Summary) -> list[SummaryMetric]:
     """In the order a reader asks for them. Latencies are absent where nothing was completed."""
     intervals = summary.intervals
     found = [
-        Metric(name="Output tokens", unit=units.PER_SECOND, better=1, value=summary.output_token_rate,
+        SummaryMetric(name="Output tokens", unit=units.PER_SECOND, better=1, value=summary.output_token_rate,
                interval=intervals.get("output_token_rate")),
-        Metric(name="All tokens", unit=units.PER_SECOND, better=1, value=summary.total_token_rate,
+        SummaryMetric(name="All tokens", unit=units.PER_SECOND, better=1, value=summary.total_token_rate,
                interval=intervals.get("total_token_rate")),
-        Metric(name="Requests completed", unit=units.PER_SECOND, better=1, value=summary.request_rate,
+        SummaryMetric(name="Requests completed", unit=units.PER_SECOND, better=1, value=summary.request_rate,
                interval=intervals.get("request_rate")),
     ]  # fmt: skip
     for field, name in LATENCIES.items():
@@ -61,7 +61,7 @@ def metrics(summary: Summary) -> list[Metric]:
             continue
         for part in ("mean", "p50", "p95", "p99"):
             value, interval = getattr(one, part), one.intervals.get(part)
-            found.append(Metric(name=f"{name} {part}", unit=None, better=-1, value=value, interval=interval))
+            found.append(SummaryMetric(name=f"{name} {part}", unit=None, better=-1, value=value, interval=interval))
     for field, name, unit in (
         ("goodput", "Goodput", units.PER_SECOND),
         ("slo_attained", "SLO attained", units.PERCENT),
@@ -69,7 +69,7 @@ def metrics(summary: Summary) -> list[Metric]:
     ):
         if getattr(summary, field) is not None:
             value, interval = getattr(summary, field), intervals.get(field)
-            found.append(Metric(name=name, unit=unit, better=1, value=value, interval=interval))
+            found.append(SummaryMetric(name=name, unit=unit, better=1, value=value, interval=interval))
     return found
 
 
@@ -95,11 +95,20 @@ def latency_table(summary: Summary, title: str = "Latencies") -> Table | None:
     return Table(title=title, heads=("", "count", *_FIGURES), rows=tuple(rows), note=note)
 
 
-def count_table(summary: Summary) -> Table:
+def not_sent(result: Result) -> int:
+    """Requests that were planned and never sent: the turns after a failed one."""
+    planned = result.workload.get("requests")
+    if result.summary is None or not isinstance(planned, int):
+        return 0
+    return max(0, planned - result.summary.requests)
+
+
+def count_table(summary: Summary, unsent: int = 0) -> Table:
     """What was done, in whole numbers and rates."""
     rows: list[tuple[Cell, ...]] = [
         (term("Duration"), Cell(units.duration(summary.duration_s))),
         (term("Requests"), Cell(units.count(summary.requests))),
+        *([(term("Planned, but not sent"), Cell(units.count(unsent)))] if unsent else []),
         (term("Completed"), Cell(units.count(summary.completed))),
         (term("Failed"), Cell(units.count(sum(summary.failures.values())))),
         (term("Cancelled on purpose"), Cell(units.count(summary.cancelled))),
@@ -190,10 +199,16 @@ def _same(name: str, value: Any) -> str:
     return f"{words} {cells[0].text} {unit}" if words else f"{head} {cells[0].text}"
 
 
+def _left_out(name: str, names: Sequence[str]) -> bool:
+    """Columns that only a program reads: digests of loads, and p99 where there is p95."""
+    return name.endswith("_digest") or ("_p99" in name and name.replace("_p99", "_p95") in names)
+
+
 def _row_table(title: str, rows: Sequence[Mapping[str, Any]]) -> Table | None:
     """A unit a column, and what is the same in all rows said once under them."""
     flat = [series.flat(row) for row in rows[:ROWS_SHOWN]]
     names = [name for name in dict.fromkeys(name for row in flat for name in row) if name != "probes"]
+    every, names = len(names), [name for name in names if not _left_out(name, names)]
     if not names:
         return None
     texts = {name: {units.plain(row.get(name)) for row in flat} for name in names}
@@ -206,7 +221,7 @@ def _row_table(title: str, rows: Sequence[Mapping[str, Any]]) -> Table | None:
     said = [_same(n, flat[0].get(n)) for n in same[:40] if texts[n] not in ({units.ABSENT}, {"none"})]
     if said:
         notes.append(f"In every row: {', '.join(said)}.")
-    if (left := len(names) - len(same) - len(shown) - mixed) > 0:
+    if (left := every - len(same) - len(shown) - mixed) > 0:
         notes.append(f"{left} more columns are in the document.")
     if (left := len(rows) - len(flat)) > 0:
         notes.append(f"{units.count(left)} more rows are in the document.")

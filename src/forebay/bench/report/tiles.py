@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from forebay.bench.report import panel, series, svg, units
 from forebay.bench.report.series import Point
-from forebay.bench.report.tables import Metric, metrics
+from forebay.bench.report.tables import SummaryMetric, metrics
 from forebay.bench.result import Result, Summary
 
 # metric -> name of its tile
@@ -60,7 +60,7 @@ def mark(index: int) -> tuple[str, str]:
     return svg.CSS[svg.SERIES[place]], panel.DASHES[place]
 
 
-def _entry(values: dict[str, Metric], name: str, index: int) -> Entry:
+def _entry(values: dict[str, SummaryMetric], name: str, index: int) -> Entry:
     metric = values[name]
     unit = metric.unit_for()
     value = units.figure(metric.value, unit, metric.interval)

@@ -12,7 +12,7 @@ from forebay.bench.report import panel, svg, timeline, units
 from forebay.bench.report.panel import Key, Panel
 from forebay.bench.report.plots import MIDDLE, NARROW, SHOWN, WIDE, Plot, draw_at
 from forebay.bench.report.series import Floats
-from forebay.bench.report.timeline import Arrivals, Batches
+from forebay.bench.report.timeline import Batches, RequestTimeline
 from forebay.bench.result import Result, StepSeries
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ def arrival_plots(results: Sequence[Result]) -> list[Plot]:
     return found
 
 
-def _paint_arrivals(figure: Figure, width: int, seen: Arrivals) -> None:
+def _paint_arrivals(figure: Figure, width: int, seen: RequestTimeline) -> None:
     edges = seen.edges(BINS[width])
     x_range = (float(edges[0]), float(edges[-1]))
     boxes = _boxes(figure, width)
@@ -168,7 +168,7 @@ def _paint_arrivals(figure: Figure, width: int, seen: Arrivals) -> None:
     _time_axis(boxes[2], x_range, width, joined=len(seen.starts_s) > 1)
 
 
-def _arrival_bars(box: Panel, seen: Arrivals, x_range: tuple[float, float], width: int) -> None:
+def _arrival_bars(box: Panel, seen: RequestTimeline, x_range: tuple[float, float], width: int) -> None:
     span = x_range[1] - x_range[0]
     steps = panel.linear_ticks(0.0, span, {NARROW: 24, MIDDLE: 40, WIDE: 60}[width])
     bin_s = steps[1] - steps[0] if len(steps) > 1 else span
@@ -185,14 +185,14 @@ def _arrival_bars(box: Panel, seen: Arrivals, x_range: tuple[float, float], widt
     box.axes.plot(gone, [level] * len(gone), "o", mfc="none", mec=svg.MUTED, ms=5.5, mew=1.4, zorder=3, clip_on=False)
 
 
-def _open(box: Panel, seen: Arrivals, x_range: tuple[float, float], bins: int) -> None:
+def _open(box: Panel, seen: RequestTimeline, x_range: tuple[float, float], bins: int) -> None:
     edges, level = seen.open_requests(bins)
     _frame(box, x_range, float(level.max()), "Open requests", ())
     box.axes.fill_between(edges, 0, level, color=svg.DECODE, alpha=0.3, lw=0, step="post", zorder=2)
     box.axes.plot(edges, level, color=svg.DECODE, lw=1.2, drawstyle="steps-post", zorder=3)
 
 
-def _lag(box: Panel, seen: Arrivals, x_range: tuple[float, float]) -> None:
+def _lag(box: Panel, seen: RequestTimeline, x_range: tuple[float, float]) -> None:
     lag = np.clip(seen.lag_s, 0.0, 1e9)
     unit = units.duration_unit(float(lag.max()))
     keep = np.argsort(-lag, kind="stable")[:600]  # the latest matter; more dots than this are a smear

@@ -64,7 +64,7 @@ def _peaks(values: Floats, first: Indices, last: Indices) -> Floats:
 
 
 @dataclass(frozen=True, slots=True)
-class Arrivals:
+class RequestTimeline:
     """Requests of all runs on one axis, in seconds from the first run's start; the next one follows where one ends.
 
     meant_s, lag_s: one each, in order. failed, cancelled: (time, how) of their ends. starts_s: of the runs.
@@ -94,7 +94,7 @@ class Arrivals:
         return np.linspace(low, max(high, low + 1e-6), bins + 1)
 
 
-def arrivals(result: Result) -> Arrivals | None:
+def arrivals(result: Result) -> RequestTimeline | None:
     meant: list[float] = []
     end: list[float] = []
     lag: list[float] = []
@@ -119,4 +119,4 @@ def arrivals(result: Result) -> Arrivals | None:
     if not meant:
         return None
     columns = (np.array(meant), np.array(end), np.array(lag))
-    return Arrivals(*columns, tuple(failed), tuple(cancelled), tuple(starts))
+    return RequestTimeline(*columns, tuple(failed), tuple(cancelled), tuple(starts))

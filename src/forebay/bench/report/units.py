@@ -53,15 +53,16 @@ def size_unit(typical_bytes: float) -> Unit:
 
 def places(value: float, interval: Interval | None) -> int:
     """Decimal places to show, negative to round to tens: three significant digits, or what the interval's half width
-    justifies: its first digit, and one more where that digit is 1 or 2."""
+    justifies: its first digit, and one more where that digit is 1 or 2; but never none of the value."""
     if value == 0 or not math.isfinite(value):
         return 0
-    last = math.floor(math.log10(abs(value))) - 2
+    first = math.floor(math.log10(abs(value)))
+    last = first - 2
     if interval is not None:
         half = abs(interval[1] - interval[0]) / 2
         if math.isfinite(half) and half > 0:
             power = math.floor(math.log10(half))
-            last = max(last - 1, power - (half / 10.0**power < 3))
+            last = min(first, max(last - 1, power - (half / 10.0**power < 3)))
     return min(12, -last)
 
 
@@ -98,12 +99,15 @@ def figure(value: float | None, unit: Unit = NO_UNIT, interval: Interval | None 
 
 
 def bounds(interval: Interval | None, unit: Unit = NO_UNIT) -> str:
-    """An interval's two ends to the same place, without the unit; "" where there is none."""
+    """An interval's two ends to the same place, without the unit; "" where there is none. Where one of them would be
+    rounded to nothing, each has two digits of its own."""
     if interval is None or not all(map(math.isfinite, interval)):
         return ""
     low, high = interval[0] * unit.factor, interval[1] * unit.factor
-    decimals = places((low + high) / 2 or high, (low, high))
-    return f"{number(low, decimals)} to {number(high, decimals)}"
+    decimals = [places((low + high) / 2 or high, (low, high))] * 2
+    if any(end and not round(end, decimals[0]) for end in (low, high)):
+        decimals = [places(end, None) - 1 for end in (low, high)]
+    return f"{number(low, decimals[0])} to {number(high, decimals[1])}"
 
 
 def with_unit(text: str, unit: Unit) -> str:

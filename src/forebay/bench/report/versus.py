@@ -11,7 +11,7 @@ import msgspec
 from forebay.bench.comparison import Comparison, MetricComparison, compare
 from forebay.bench.report import units
 from forebay.bench.report.columns import Cell, term
-from forebay.bench.report.tables import Metric, Table, metrics, row_tables
+from forebay.bench.report.tables import SummaryMetric, Table, metrics, row_tables
 from forebay.bench.result import Result
 from forebay.errors import BenchError
 
@@ -52,7 +52,7 @@ def _side(one: Result, index: int, name: str) -> Result:
     target: Mapping[str, Any] = known if isinstance(known, dict) else {}
     return msgspec.structs.replace(
         one,
-        label=str(target.get("name", name.upper())),
+        label=str(target.get("label", name.upper())),
         target=dict(target),
         summary=next((s for label, s in one.buckets.items() if label.startswith(f"{name.upper()}: ")), None),
         buckets={},
@@ -106,10 +106,10 @@ def _judged(base: Result, other: Result) -> tuple[dict[str, MetricComparison], l
         found: Comparison = compare(base, other)
     except BenchError as error:
         return {}, [f"no verdicts: {error.message}"]
-    return {one.name: one for one in found.metrics}, found.warnings
+    return {one.name: one for one in found.metrics}, [*found.invalid, *found.warnings]
 
 
-def _figure_cell(one: Metric | None, base: Metric) -> Cell:
+def _figure_cell(one: SummaryMetric | None, base: SummaryMetric) -> Cell:
     if one is None:
         return Cell(units.ABSENT)
     unit = base.unit_for()
@@ -117,7 +117,7 @@ def _figure_cell(one: Metric | None, base: Metric) -> Cell:
     return Cell(text, units.bounds(one.interval, unit))
 
 
-def _ratio_cell(one: Metric | None, base: Metric, verdict: MetricComparison | None) -> Cell:
+def _ratio_cell(one: SummaryMetric | None, base: SummaryMetric, verdict: MetricComparison | None) -> Cell:
     known = None if verdict is None else verdict.ratio
     if known is None and one is not None and one.value is not None and base.value:
         known = one.value / base.value

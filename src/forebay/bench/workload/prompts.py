@@ -9,7 +9,7 @@ from forebay.bench.workload.text import TextSource, chat_ids, count_chat, count_
 from forebay.errors import BenchError
 from forebay.tokenizer import Tokenizer
 
-Endpoint = Literal["completions", "chat"]
+EndpointKind = Literal["completions", "chat"]
 Prompt = str | list[int] | list[Message]
 
 
@@ -30,7 +30,13 @@ class PromptMaker:
     """
 
     def __init__(
-        self, tokenizer: Tokenizer, source: TextSource, endpoint: Endpoint, *, token_ids: bool, shared_prefix: int = 0
+        self,
+        tokenizer: Tokenizer,
+        source: TextSource,
+        endpoint: EndpointKind,
+        *,
+        token_ids: bool,
+        shared_prefix: int = 0,
     ) -> None:
         self._tokenizer = tokenizer
         self._source = source

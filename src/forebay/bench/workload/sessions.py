@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -73,8 +72,3 @@ def _turn(plan: SessionPlan, maker: PromptMaker, ignore_eos: bool, index: int) -
         body=body(ignore_eos=ignore_eos),
         think_s=plan.thinks_s[index],
     )
-
-
-def single_turns(inputs: Sequence[int], outputs: Sequence[int]) -> list[SessionPlan]:
-    """Sessions of one turn each."""
-    return [SessionPlan((new,), (out,), (0.0,)) for new, out in zip(inputs, outputs, strict=True)]

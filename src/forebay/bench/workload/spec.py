@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, get_args
 
-from forebay.bench.workload.arrivals import MAX_ARRIVALS
-from forebay.bench.workload.prompts import Endpoint
-from forebay.bench.workload.traces import TraceKind
+from forebay.bench.workload.arrivals import MAX_ARRIVALS, parse_arrivals
+from forebay.bench.workload.buckets import parse_mix
+from forebay.bench.workload.lengths import parse_lengths
+from forebay.bench.workload.prompts import EndpointKind
+from forebay.bench.workload.traces import TraceKind, parse_window
 from forebay.errors import BenchError
 
 DEFAULT_REQUESTS = 100
@@ -32,7 +35,7 @@ class WorkloadSpec:
     fixed_output: every answer goes on to its max_tokens. text: a file to take the text from (text.py).
     """
 
-    endpoint: Endpoint = "completions"
+    endpoint: EndpointKind = "completions"
     requests: int | None = None
     duration_s: float | None = None
     input: str = "256"
@@ -117,7 +120,7 @@ _BOUNDS: dict[str, tuple[float, float]] = {
 
 def check_spec(spec: WorkloadSpec) -> None:
     """Raises BenchError naming the fields that contradict each other, or the one with an impossible value."""
-    for name, choices in (("endpoint", get_args(Endpoint)), ("trace_kind", (None, *get_args(TraceKind)))):
+    for name, choices in (("endpoint", get_args(EndpointKind)), ("trace_kind", (None, *get_args(TraceKind)))):
         if getattr(spec, name) not in choices:
             raise BenchError(f"{name} {getattr(spec, name)!r} is unknown; there are {', '.join(filter(None, choices))}")
     for name, (least, most) in _BOUNDS.items():
@@ -134,3 +137,17 @@ def check_spec(spec: WorkloadSpec) -> None:
         raise BenchError("nothing says when requests are sent; give arrivals, concurrency or trace")
     if spec.changed("turns") and spec.endpoint != "chat":
         raise BenchError("turns: sessions of several turns are chats; leave turns out or set endpoint to 'chat'")
+    _check_texts(spec)
+
+
+def _check_texts(spec: WorkloadSpec) -> None:
+    """What is written in a grammar of its own, and files."""
+    for name in ("input", "output", "turns"):
+        parse_lengths(getattr(spec, name), name)
+    for text, parse in ((spec.arrivals, parse_arrivals), (spec.window, parse_window), (spec.mix, parse_mix)):
+        if text is not None:
+            parse(text)
+    for name in ("trace", "text"):
+        path: Path | None = getattr(spec, name)
+        if path is not None and (path.is_dir() or not os.access(path, os.R_OK)):
+            raise BenchError(f"{name} {str(path)!r} cannot be read; name a readable file")

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import typer
+
+from forebay.bench.interrupt import ended_by_sigterm
+
 HELP = """Measure a server, this engine, or its kernels.
 
 \b
@@ -13,6 +17,12 @@ Examples:
   forebay bench compare before.json after.json
   forebay bench report run.json --html run.html
 """
+
+
+def begin(context: typer.Context) -> None:
+    """Before any of the commands."""
+    context.with_resource(ended_by_sigterm())
+
 
 COMMANDS = {
     "serve": "Load a running server over HTTP and measure what its clients see.",

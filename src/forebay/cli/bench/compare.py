@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from forebay.bench.workload.build import WorkloadSpec
-from forebay.cli.bench.output import AsJson, Label, Output, Seed, finish
+from forebay.cli.bench.output import AsJson, Label, Output, Seed, figures_table, finish, interruptible
 from forebay.cli.bench.run_flags import ApiKey, Slo, Timeout, Tokenizer, Warmup
 from forebay.cli.bench.workload_flags import with_workload
 from forebay.cli.profile_flags import with_profile
+from forebay.profile import Profile
 
 if TYPE_CHECKING:
     from forebay.bench.ab import Compared
     from forebay.bench.served import Server
-    from forebay.profile import Profile
 
 HELP = """Compare two results, profiles or servers.
 
 A and B are each a result file (.json, .json.gz), a profile (.toml), settings on top of the profile flags
 (set:NAME=VALUE,...; "set:" for none), or a URL. Profiles and servers are measured in turns (AB BA AB ...) with the same
-requests while the other one is paused; a verdict needs an interval that excludes equality.
+requests; a profile's server is paused while the other one is measured. A verdict needs an interval that excludes 1.
 
 \b
 Examples:
@@ -44,7 +44,7 @@ def add(app: typer.Typer) -> None:
 
 
 def compare(
-    profile: Any,
+    profile: Profile,
     spec: WorkloadSpec,
     a: Annotated[str, typer.Argument(metavar="A", help="What is there.")],
     b: Annotated[str, typer.Argument(metavar="B", help="What may be faster.")],
@@ -62,6 +62,7 @@ def compare(
     as_json: AsJson = False,
 ) -> None:
     from forebay.bench.ab import compare_files, compare_served
+    from forebay.bench.progress import Bars
     from forebay.bench.slo import parse_slo
 
     files = [text.endswith(RESULTS) for text in (a, b)]
@@ -77,7 +78,7 @@ def compare(
             requests=spec.requests or (None if spec.trace or spec.duration_s else REQUESTS),
         )
         sides = [_side(text, profile, model, tokenizer, api_key) for text in (a, b)]
-        with _Bars() as bars:
+        with interruptible(), Bars() as bars:
             found = compare_served(
                 sides[0], sides[1], spec, names=(_name(a), _name(b)), pairs=pairs, warmup=warmup,
                 slo=None if slo is None else parse_slo(slo), seed=seed, label=label, timeout_s=timeout,
@@ -115,51 +116,26 @@ def _name(text: str) -> str:
     return "as it is" if text == "set:" else text.removeprefix("set:")
 
 
-class _Bars:
-    """One bar at a time, of the run that goes on."""
-
-    def __init__(self) -> None:
-        from contextlib import ExitStack
-
-        self._open = ExitStack()
-
-    def start(self, words: str, requests: int) -> Any:
-        from forebay.bench.progress import LiveProgress
-
-        self._open.close()
-        return self._open.enter_context(LiveProgress(requests, words))
-
-    def __enter__(self) -> _Bars:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._open.close()
-
-
 def _show(found: Compared) -> None:
     from rich.console import Console
-    from rich.table import Table
+    from rich.markup import escape
 
-    from forebay.bench.report.units import ABSENT, duration, figure
+    from forebay.bench.report.units import ABSENT, clean, duration, figure
 
     console = Console()
     comparison, headline = found.comparison, found.headline
-    table = Table("", "A", "B", "B / A", "95 % interval", "B is", box=None, header_style="dim", pad_edge=False)
-    for column in table.columns[1:4]:
-        column.justify = "right"
+    table = figures_table("", "B is", "A", "B", "B / A", "95 % interval", words=2)
     for metric in comparison.metrics:
         shown = duration if metric.name.partition(".")[0].endswith("_s") else figure
         ratio = ABSENT if metric.ratio is None else f"{metric.ratio:.3f}"
         interval = ABSENT if metric.interval is None else "{:.3f} to {:.3f}".format(*metric.interval)
         color = {"faster": "green", "slower": "red"}.get(metric.verdict, "dim")
-        table.add_row(metric.name, shown(metric.a), shown(metric.b), ratio, interval,
-                      f"[{color}]{metric.verdict}[/{color}]")  # fmt: skip
-    console.print(f"A: {comparison.a}\nB: {comparison.b}", markup=False)
+        verdict = f"[{color}]{metric.verdict}[/{color}]"
+        table.add_row(escape(clean(metric.name)), verdict, shown(metric.a), shown(metric.b), ratio, interval)
+    console.print(f"A: {clean(comparison.a)}\nB: {clean(comparison.b)}", markup=False)
     console.print(table)
     if found.answers.of:
         console.print(f"same answers: {found.answers.same} of {found.answers.of}")
-    console.print(f"by {headline.name}, B is: [bold]{headline.verdict}[/bold]")
+    console.print(f"by {escape(clean(headline.name))}, B is: [bold]{headline.verdict}[/bold]")
     for warning in comparison.warnings:
-        if " is invalid: " in warning:
-            continue  # each reason follows on a line of its own
-        console.print(f"note: {warning}", style="dim", markup=False)
+        console.print(f"note: {clean(warning)}", style="dim", markup=False)

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from forebay.cli.bench.output import AsJson, Label, Output, Seed, finish
-from forebay.cli.bench.step_bar import step_bar
+from forebay.cli.bench.output import AsJson, Label, Output, Seed, figures_table, finish, interruptible
 from forebay.cli.profile_flags import with_profile
+from forebay.profile import Profile
 
 HELP = """Measure one stream in process: how fast prompts are computed and tokens decoded, by length of the context.
 
@@ -28,7 +28,7 @@ def add(app: typer.Typer) -> None:
 
 
 def latency(
-    profile: Any,
+    profile: Profile,
     model: Annotated[str | None, typer.Argument(help="What to run.", show_default="smollm2-135m")] = None,
     lengths: Annotated[str, typer.Option(help="Prompt tokens.")] = "64,256,512,1024",
     output_tokens: Annotated[int, typer.Option(help="Tokens decoded behind each prompt.", min=2)] = 32,
@@ -40,12 +40,13 @@ def latency(
 ) -> None:
     from forebay.bench.latency import measure_latency
     from forebay.bench.offline import open_llm
+    from forebay.bench.progress import StepBar
 
     wanted = _lengths(lengths)
-    with open_llm(profile) as llm, step_bar(len(wanted) * (repeat + 1), "measuring") as advance:
+    with interruptible(), open_llm(profile) as llm, StepBar("measuring", len(wanted) * (repeat + 1)) as bar:
         result = measure_latency(
             llm, lengths=wanted, output=output_tokens, repeats=repeat, seed=seed, label=label or llm.info.model_name,
-            on_sample=lambda length: advance(f"{length} tokens"),
+            on_sample=lambda length: bar.step(f"{length} tokens"),
         )  # fmt: skip
     if not as_json:
         _show(result.rows)
@@ -61,20 +62,16 @@ def _lengths(text: str) -> tuple[int, ...]:
 
 def _show(rows: Sequence[Mapping[str, Any]]) -> None:
     from rich.console import Console
-    from rich.table import Table
 
-    from forebay.bench.report.units import Unit, bounds, duration, figure
+    from forebay.bench.report.units import bounds, duration, figure
 
-    rate = Unit(1.0, "token/s")
-    table = Table("length", "TTFT", "prefill token/s", "from, to", "decode token/s", "from, to", "ITL p50", "ITL p99",
-                  box=None, header_style="dim", pad_edge=False)  # fmt: skip
-    for column in table.columns:
-        column.justify = "right"
+    heads = ("length", "TTFT", "prefill token/s", "from, to", "decode token/s", "from, to", "ITL p50", "ITL p99")
+    table = figures_table(*heads, words=0)
     for row in rows:
         rates = [
             text
             for name in ("prefill_token_rate", "decode_token_rate")
-            for text in (figure(row[name], rate), bounds(tuple(row[f"{name}_range"]), rate))
+            for text in (figure(row[name]), bounds(tuple(row[f"{name}_range"])))
         ]
         seconds = [duration(row[name]) for name in ("ttft_s", "itl_p50_s", "itl_p99_s")]
         table.add_row(str(row["length"]), seconds[0], *rates, *seconds[1:])

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from forebay.bench.workload.build import WorkloadSpec
-from forebay.cli.bench.output import AsJson, Label, Output, Seed, finish
+from forebay.cli.bench.output import AsJson, Label, Output, Seed, finish, interruptible
 from forebay.cli.bench.run_flags import Repeat, Slo, Warmup
 from forebay.cli.bench.workload_flags import with_workload
 from forebay.cli.profile_flags import with_profile
+from forebay.profile import Profile
 
 HELP = """Measure throughput in process, through the Python API: no server, no network, a closed loop.
 
@@ -32,7 +33,7 @@ def add(app: typer.Typer) -> None:
 
 
 def offline(
-    profile: Any,
+    profile: Profile,
     spec: WorkloadSpec,
     model: Annotated[str | None, typer.Argument(help="What to run.", show_default="smollm2-135m")] = None,
     slo: Slo = None,
@@ -49,7 +50,7 @@ def offline(
     from forebay.bench.slo import parse_slo
 
     limits = None if slo is None else parse_slo(slo)
-    with open_llm(profile) as llm:
+    with interruptible(), open_llm(profile) as llm:
         spec = replace(
             spec,
             seed=seed,

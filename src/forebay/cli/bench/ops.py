@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from forebay.cli.bench.output import AsJson, Label, Output, Seed
-
-if TYPE_CHECKING:
-    from rich.console import Console
+from forebay.cli.bench.output import AsJson, Label, Output, Seed, figures_table, finish, interruptible
 
 HELP = """Measure every kernel against this machine's own limits.
 
@@ -25,6 +22,8 @@ Examples:
 """
 _BAR = 10
 _FILE_WIDTH = 200
+_WORDS = ("op", "what", "step", "kernels")
+_FIGURES = ("us", "spread", "GB/s", "GOP/s", "bandwidth", "peak")
 
 
 def add(app: typer.Typer) -> None:
@@ -58,73 +57,36 @@ def ops(
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:
-    import sys
-    import time
-
-    from rich.console import Console
-
-    from forebay.bench.facts import new_result
-    from forebay.bench.machine_load import Meter
-    from forebay.bench.ops.run import OpsOptions, ops_result
-    from forebay.bench.result import Run
-    from forebay.cli.bench.output import finish
+    from forebay.bench.ops.run import OpsOptions, measure_ops
+    from forebay.bench.progress import StepBar
 
     options = OpsOptions(
         ops=tuple(op or ()), backends=tuple(backend or ("native",)), isas=tuple(isa or ("auto",)),
         threads=threads or "auto", shapes=tuple(shape or ()), model=model, working_set=working_set, rounds=rounds,
         seconds=seconds, seed=seed,
     )  # fmt: skip
-    started_ns = time.monotonic_ns()
-    with Meter() as meter, _Bar(sys.stderr.isatty()) as progress:
-        measured = ops_result(new_result("ops"), options, progress)
-    load = meter.facts()
-    result = new_result(
-        "ops", label=label, seed=seed, loads=[load], in_process=True, workload=measured.workload, rows=measured.rows,
-        runs=[Run(started_ns=started_ns, load=load)],
-    )  # fmt: skip
+    with interruptible(), StepBar("measuring") as bar:
+        result = measure_ops(options, bar.at, label=label)
     if not as_json:
-        show_rows(result.rows, Console())
+        _show(result.rows)
     finish(result, output, as_json)
 
 
-class _Bar:
-    """A progress bar on stderr, where that is a terminal."""
-
-    def __init__(self, shown: bool) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-        columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
-        self._bar = Progress(*columns, console=Console(stderr=True), refresh_per_second=2, disable=not shown)
-        self._task = self._bar.add_task("", total=None)
-
-    def __call__(self, done: int, of: int, what: str) -> None:
-        self._bar.update(self._task, completed=done, total=of, description=what)
-
-    def __enter__(self) -> _Bar:
-        self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
-
-
-def show_rows(rows: list[dict[str, Any]], console: Console) -> None:
+def _show(rows: list[dict[str, Any]]) -> None:
     """The cases by op, then the roofline."""
-    from rich.table import Table
+    from rich.console import Console
 
+    console = Console()
+    if not console.is_terminal:
+        console.width = _FILE_WIDTH  # lines in a file need not be cut
+    table = figures_table(*_WORDS, *_FIGURES, "of the floor", words=len(_WORDS))
+    table.columns[-1].justify = "left"
+    for column in table.columns:
+        column.no_wrap = True
     cases = [row for row in rows if row["op"] != "roofline"]
-    table = Table(box=None, header_style="dim", pad_edge=False)
-    for name in ("op", "what", "step", "kernels"):
-        table.add_column(name, no_wrap=True)
-    for name in ("us", "spread", "GB/s", "GOP/s", "bandwidth", "peak"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("of the floor", no_wrap=True)
     for row in sorted(cases, key=lambda row: row["op"]):  # stable: otherwise in the order they were measured
         what = " ".join(word for word in (row["variant"], row["format"]) if word)
         table.add_row(row["op"], what, row["shape"], row["isa"] or row["backend"], *_figures(row))
-    if not console.is_terminal:
-        console.width = _FILE_WIDTH  # lines in a file need not be cut
     console.print(table)
     console.print("\n[bold]roofline[/bold], the best of this run")
     for row in rows:

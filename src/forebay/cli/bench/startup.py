@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from forebay.cli.bench.output import AsJson, Label, Output, finish
-from forebay.cli.bench.step_bar import step_bar
+from forebay.cli.bench.output import AsJson, Label, Output, figures_table, finish, interruptible
 from forebay.cli.profile_flags import with_profile
+from forebay.profile import Profile
 
 if TYPE_CHECKING:
     from forebay.bench.result import Result
@@ -29,19 +29,18 @@ def add(app: typer.Typer) -> None:
 
 
 def startup(
-    profile: Any,
+    profile: Profile,
     model: Annotated[str | None, typer.Argument(help="What to start.", show_default="smollm2-135m")] = None,
     repeat: Annotated[int, typer.Option(help="Starts that count, after the first.", min=1)] = 5,
     label: Label = "",
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:
+    from forebay.bench.progress import StepBar
     from forebay.bench.startup import measure_startup
 
-    with step_bar(repeat + 1, "starting") as advance:
-        result = measure_startup(
-            profile, repeats=repeat, label=label or profile.model.source, on_run=lambda: advance("")
-        )
+    with interruptible(), StepBar("starting", repeat + 1) as bar:
+        result = measure_startup(profile, repeats=repeat, label=label or profile.model.source, on_run=bar.step)
     if not as_json:
         _show(result)
     finish(result, output, as_json)
@@ -49,7 +48,6 @@ def startup(
 
 def _show(result: Result) -> None:
     from rich.console import Console
-    from rich.table import Table
 
     from forebay.bench.report.units import bounds, duration_unit, figure, size_unit, with_unit
 
@@ -57,9 +55,7 @@ def _show(result: Result) -> None:
     cached = result.workload["model_cached_share"]
     before = "unknown" if cached is None else f"{cached:.0%}"
     console.print(f"of the model's files in the page cache before the first start: {before}")
-    table = Table("", "", "first", "median", "from, to", box=None, header_style="dim", pad_edge=False)
-    for column in table.columns[2:]:
-        column.justify = "right"
+    table = figures_table("", "", "first", "median", "from, to", words=2)
     for row in result.rows:
         unit = (size_unit if row["unit"] == "B" else duration_unit)(row["median"])
         shown = [with_unit(figure(row[name], unit), unit) for name in ("first", "median")]

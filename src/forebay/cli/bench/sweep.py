@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from forebay.bench.workload.build import WorkloadSpec
-from forebay.cli.bench.output import AsJson, Label, Output, Seed, finish
+from forebay.cli.bench.output import AsJson, Label, Output, Seed, figures_table, finish
 from forebay.cli.bench.run_flags import ApiKey, Repeat, Slo, Timeout, Tokenizer, Warmup
 from forebay.cli.bench.workload_flags import with_workload
 from forebay.cli.profile_flags import with_profile
+from forebay.profile import Profile
 
 if TYPE_CHECKING:
-    from forebay.bench.progress import LiveProgress
     from forebay.bench.sweep import Knob, SweepPlan
 
 HELP = """Measure many settings: a grid, or one knob at a time; each point on a server of its own.
@@ -67,7 +66,7 @@ def add(app: typer.Typer) -> None:
 
 
 def sweep(
-    profile: Any,
+    profile: Profile,
     spec: WorkloadSpec,
     model: Annotated[str | None, typer.Argument(help="What to serve.", show_default="smollm2-135m")] = None,
     url: Url = None,
@@ -91,6 +90,7 @@ def sweep(
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:
+    from forebay.bench.progress import Bars
     from forebay.bench.served import Server
     from forebay.bench.slo import parse_slo
     from forebay.bench.sweep import RateGoal, SweepPlan, load_knob, run_sweep
@@ -101,22 +101,24 @@ def sweep(
         if limits is None:
             raise typer.BadParameter("--find-rate needs --slo, such as --slo ttft:500ms,itl:50ms")
         goal = RateGoal(slo=limits, attain=attain, start=start_rate, width=width, duration_s=probe_seconds)
-    settings, target = _settings(profile, sets or [])
-    if url is not None:
-        target = Server(url=url, model=model, api_key=api_key, tokenizer=tokenizer)
+    settings, changed = _settings(profile, sets or [])
+    there = None if url is None else Server(url=url, model=model, api_key=api_key, tokenizer=tokenizer)
     loads = [*(vary or []), *([f"concurrency={concurrency}"] if concurrency else [])]
     plan = SweepPlan(
-        target=target, spec=spec, knobs=(*settings, *map(load_knob, loads)), one_at_a_time=one_at_a_time, goal=goal,
-        slo=limits, repeats=repeat, warmup=warmup, timeout_s=timeout,
+        target=there or changed, spec=spec, knobs=(*settings, *map(load_knob, loads)), one_at_a_time=one_at_a_time,
+        goal=goal, slo=limits, repeats=repeat, warmup=warmup, timeout_s=timeout,
     )  # fmt: skip
-    with _Bars() as bars:
-        result = run_sweep(plan, seed=seed, label=label, watch=bars.start, on_row=bars.done)
+    with Bars() as bars:
+        result = run_sweep(
+            plan, seed=seed, label=label,
+            watch=lambda index, count, what, requests: bars.start(f"point {index + 1} of {count}: {what}", requests),
+        )  # fmt: skip
     if not as_json:
         _show(plan, result.rows)
     finish(result, output, as_json)
 
 
-def _settings(profile: Any, sets: Sequence[str]) -> tuple[list[Knob], Any]:
+def _settings(profile: Profile, sets: Sequence[str]) -> tuple[list[Knob], Profile]:
     """Settings with several values are knobs; those with one are fixed."""
     from forebay.bench.sweep import profile_knob
     from forebay.profile.schema import with_values
@@ -126,31 +128,9 @@ def _settings(profile: Any, sets: Sequence[str]) -> tuple[list[Knob], Any]:
     return [knob for knob in found if len(knob.values) > 1], with_values(profile, fixed)
 
 
-class _Bars:
-    """One bar at a time, of the run that goes on."""
-
-    def __init__(self) -> None:
-        self._open = ExitStack()
-
-    def start(self, index: int, count: int, what: str, requests: int) -> LiveProgress:
-        from forebay.bench.progress import LiveProgress
-
-        self._open.close()
-        return self._open.enter_context(LiveProgress(requests, f"point {index + 1} of {count}: {what}"))
-
-    def done(self, row: Mapping[str, Any]) -> None:
-        self._open.close()
-
-    def __enter__(self) -> _Bars:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._open.close()
-
-
 def _show(plan: SweepPlan, rows: Sequence[Mapping[str, Any]]) -> None:
     from rich.console import Console
-    from rich.table import Table
+    from rich.markup import escape
 
     from forebay.bench.report.units import ABSENT, duration, figure, plain
     from forebay.bench.sweep import words
@@ -159,10 +139,10 @@ def _show(plan: SweepPlan, rows: Sequence[Mapping[str, Any]]) -> None:
     rate = ["rate/s", "fails at", "within SLO"] if plan.goal is not None else []
     figures = ("output token/s", "request/s", "TTFT p50", "TTFT p95", "ITL p50", "ITL p95", "failed")
     columns = ("", *(name.split(".")[-1] for name in knobs), *rate, *figures)
-    table = Table(*columns, box=None, header_style="dim", pad_edge=False)
+    table = figures_table(*columns)
     for row in rows:
         mark = "[red]![/red]" if not row["valid"] else "*" if row["pareto"] else ""
-        values = [plain(row["knobs"][name]) for name in knobs]
+        values = [escape(plain(row["knobs"][name])) for name in knobs]
         found = []
         if plan.goal is not None:
             share = row.get("attained")

@@ -18,7 +18,7 @@ from forebay.ops.reference.rope import rope
 from forebay.ops.reference.sample import sample
 from forebay.ops.tensor import F32Array, Tensor
 
-Trace = list[tuple[str, npt.NDArray[np.uint64]]]
+Checksums = list[tuple[str, npt.NDArray[np.uint64]]]
 Forward = Callable[[Ops[F32Array]], None]
 
 
@@ -47,13 +47,13 @@ class ReferencePlan:
     def run_logits(self, batch: StepBatch) -> F32Array:
         return self._run(batch)[0]
 
-    def trace(self, batch: StepBatch) -> Trace:
+    def trace(self, batch: StepBatch) -> Checksums:
         return self._run(batch)[1]
 
     def close(self) -> None:
         """Nothing to give back."""
 
-    def _run(self, batch: StepBatch) -> tuple[F32Array, Trace]:
+    def _run(self, batch: StepBatch) -> tuple[F32Array, Checksums]:
         ops = ReferenceOps(batch, self._cache)
         self._forward(ops)
         if ops.output is None:
@@ -69,7 +69,7 @@ class ReferenceOps:
         self._cache = cache
         self._segment = ""
         self.output: F32Array | None = None
-        self.checksums: Trace = []
+        self.checksums: Checksums = []
 
     def _traced(self, op: str, value: F32Array) -> F32Array:
         self.checksums.append((f"{self._segment}/{op}", row_checksums(value)))

@@ -3,7 +3,8 @@
     python benchmarks/peers/run.py [--only NAME,...] [--transport in_process,http] [--rounds 3] [--skip REGEX]
 
 Writes benchmarks/results/peers.json (everything, the sweeps and the foreign load included) and peers.md (the tables).
-The rows of a transport that this run does not measure stay as an earlier run left them. An engine that cannot be installed or started is in the tables with the reason.
+The rows of a transport that this run does not measure stay as an earlier run left them. An engine
+that cannot be installed or started is in the tables with the reason.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ def test_what_failed_and_what_is_not_known_is_said(capsys: pytest.CaptureFixture
     }
     finish(msgspec.structs.replace(found, **changes), None, False)
     shown = capsys.readouterr().out
-    assert "192 of 200 requests completed, 4 failed (2 overloaded, 1 timeout, 1 cut), 4 cancelled, 3 not sent" in shown
+    assert "192 of 200 requests completed, 4 failed (1 timeout, 2 overloaded, 1 cut), 4 cancelled, 3 not sent" in shown
     assert "\noverloaded, the first: 429 the waiting queue is full; retry in 2 s\n" in shown
     assert "\ntimeout, the first: no end after 60 s\n" in shown
     assert "\ntokens of 7 requests are assumed to be one a chunk: the server sent no usage\n" in shown

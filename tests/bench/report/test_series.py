@@ -144,6 +144,13 @@ def test_open_requests_are_counted_between_arrival_and_end() -> None:
     assert level.tolist() == [1.0, 2.0, 2.0, 2.0]  # the most at once: at 3 s the second has only just ended
 
 
+def test_a_place_that_is_taken_the_moment_it_is_free_holds_one_request() -> None:
+    seen = timeline.arrivals(result_of(record((2000,), (1,)), record((2000,), (1,), start_ms=2000, index=1)))
+    assert seen is not None
+    assert seen.meant_s[1] == seen.end_s[0]
+    assert seen.open_requests(4)[1].tolist() == [1.0, 1.0, 1.0, 1.0]
+
+
 def test_runs_stand_end_to_end() -> None:
     one = Run(started_ns=0, load=documents.load(), records=(record((1000,), (1,)),))
     later = msgspec.structs.replace(one, started_ns=3600 * 10**9)

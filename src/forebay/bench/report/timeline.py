@@ -80,8 +80,9 @@ class RequestTimeline:
     def open_requests(self, bins: int) -> tuple[Floats, Floats]:
         """Left edges, and the most requests open at once in each bin."""
         edges = self.edges(bins)
-        times = np.concatenate([self.meant_s, self.end_s])
-        change = np.concatenate([np.ones(self.meant_s.size), -np.ones(self.end_s.size)])
+        # ends first: where a place is taken the moment it is free, one request is open and not two
+        times = np.concatenate([self.end_s, self.meant_s])
+        change = np.concatenate([-np.ones(self.end_s.size), np.ones(self.meant_s.size)])
         order = np.argsort(times, kind="stable")
         times, level = times[order], np.cumsum(change[order])
         first, last = np.searchsorted(times, edges[:-1], "left"), np.searchsorted(times, edges[1:], "left") - 1

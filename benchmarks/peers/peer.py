@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -60,7 +61,7 @@ class Limits:
     prefix_cache: bool = False
 
 
-class Peer:
+class Peer(ABC):
     """An engine. Subclasses say how; every method that can fail raises PeerError with one sentence."""
 
     name: ClassVar[str]
@@ -69,20 +70,21 @@ class Peer:
     settings: ClassVar[tuple[Setting, ...]]  # the first is the one to use when none is named
     load_timeout_s: ClassVar[float] = 120.0
 
+    @abstractmethod
     def install(self) -> None:
         """Install it into the work folder. Does nothing if that is done."""
-        raise NotImplementedError
 
+    @abstractmethod
     def installed(self) -> bool:
-        raise NotImplementedError
+        """Whether `install` has finished before."""
 
+    @abstractmethod
     def model(self, setting: Setting) -> Path:
         """The model in the format of a setting, made if it is missing."""
-        raise NotImplementedError
 
+    @abstractmethod
     def python(self) -> Path:
         """The interpreter that runs its driver."""
-        raise NotImplementedError
 
     def driver_options(self, setting: Setting, limits: Limits) -> dict[str, Any]:
         """What its driver is given beside "model", "threads", "concurrency" and "max_len"."""

@@ -193,7 +193,7 @@ def test_no_word_of_a_user_is_taken_for_markup(
     ("a", "b", "message"),
     [
         ("x.json", "set:", "give two .json files, or none"),
-        ("x.json", "y.json", "x.json cannot be read"),
+        ("x.json", "y.json", "'x.json' cannot be read"),
         ("nonsense", "set:", "'nonsense' is nothing to compare"),
         ("none.toml", "set:", "cannot read profile none.toml"),
         ("set:kv.blok_size=8", "set:", "did you mean 'kv.block_size'"),

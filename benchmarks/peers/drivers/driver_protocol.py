@@ -22,11 +22,27 @@ FIRST_SCORED = CONTEXT // 2 + 1
 Step = Iterable[tuple[int, list[int], bool]]  # (index of the request, its new tokens, whether it has ended)
 
 
+class NoLogitsError(Exception):
+    """The engine gives no logits of a prompt; it can go on with other jobs."""
+
+
 class Engine(ABC):
-    """An engine that is stepped from here. One that loops by itself overrides `run`."""
+    """What a driver asks of an engine."""
 
     version: str = ""
     facts: dict[str, Any]
+
+    @abstractmethod
+    def run(self, requests: list[dict[str, Any]], concurrency: int) -> list[dict[str, Any]]:
+        """A record of each request, at most `concurrency` in flight; the next is submitted the moment one ends."""
+
+    def score(self, chunk: list[int]) -> float:
+        """Mean negative log-likelihood (nats) of tokens 257..511 of a chunk of 512, from an empty context."""
+        raise NoLogitsError("this engine gives no logits of a prompt")
+
+
+class SteppedEngine(Engine):
+    """An engine without a loop of its own: it is stepped from here."""
 
     @abstractmethod
     def submit(self, index: int, token_ids: list[int], max_tokens: int) -> None:
@@ -36,12 +52,7 @@ class Engine(ABC):
     def step(self) -> Step:
         """Do some work; returns what became known by it."""
 
-    def score(self, chunk: list[int]) -> float:
-        """Mean negative log-likelihood (nats) of tokens 257..511 of a chunk of 512, from an empty context."""
-        raise NotImplementedError("this engine gives no logits of a prompt")
-
     def run(self, requests: list[dict[str, Any]], concurrency: int) -> list[dict[str, Any]]:
-        """All requests, at most `concurrency` in flight; the next is submitted the moment one ends."""
         records = [_new_record() for _ in requests]
         waiting = deque(enumerate(requests))
         running = 0
@@ -90,7 +101,7 @@ def serve(load: Callable[[dict[str, Any]], Engine]) -> None:
     for line in sys.stdin:
         try:
             _send(out, _answer(engine, json.loads(line)))
-        except NotImplementedError as error:
+        except NoLogitsError as error:
             _send(out, {"error": str(error)})
         except Exception as error:
             traceback.print_exc()

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from driver_protocol import CONTEXT, FIRST_SCORED, Engine, Step, mean_loss, serve
+from driver_protocol import CONTEXT, FIRST_SCORED, Engine, mean_loss, serve
 
 from forebay import LLM, SamplingParams
 from forebay.core.outputs import Completion
@@ -45,12 +45,6 @@ class Forebay(Engine):
             "profile": self.llm.info.profile_digest,
             "resolved": self.llm.info.resolved,
         }
-
-    def submit(self, index: int, token_ids: list[int], max_tokens: int) -> None:
-        raise NotImplementedError("LLM.run has its own loop")
-
-    def step(self) -> Step:
-        raise NotImplementedError("LLM.run has its own loop")
 
     def run(self, requests: list[dict[str, Any]], concurrency: int) -> list[dict[str, Any]]:
         sent: list[int] = []

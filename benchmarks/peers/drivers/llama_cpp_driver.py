@@ -16,7 +16,7 @@ from typing import Any
 
 import llama_cpp
 import numpy as np
-from driver_protocol import CONTEXT, FIRST_SCORED, Engine, Step, mean_loss, serve
+from driver_protocol import CONTEXT, FIRST_SCORED, Step, SteppedEngine, mean_loss, serve
 
 
 @dataclass
@@ -70,7 +70,7 @@ class Batch:
         )
 
 
-class LlamaCpp(Engine):
+class LlamaCpp(SteppedEngine):
     def __init__(self, options: dict[str, Any]) -> None:
         llama_cpp.llama_backend_init()
         self.model = llama_cpp.llama_model_load_from_file(

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import openvino as ov
 import openvino_genai as genai
-from driver_protocol import FIRST_SCORED, Engine, Step, mean_loss, serve
+from driver_protocol import FIRST_SCORED, Step, SteppedEngine, mean_loss, serve
 
 BLOCK = 32  # tokens of a KV block of the CPU plugin
 
 
-class OpenVinoGenAI(Engine):
+class OpenVinoGenAI(SteppedEngine):
     def __init__(self, options: dict[str, Any]) -> None:
         scheduler = genai.SchedulerConfig()
         scheduler.max_num_seqs = options["concurrency"]

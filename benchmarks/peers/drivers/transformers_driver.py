@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 import transformers
-from driver_protocol import FIRST_SCORED, Engine, Step, mean_loss, serve
+from driver_protocol import FIRST_SCORED, Engine, mean_loss, serve
 from transformers import AutoModelForCausalLM, StoppingCriteria, StoppingCriteriaList
 
 
@@ -34,12 +34,6 @@ class Transformers(Engine):
         self.model.generation_config.eos_token_id = None
         self.version = f"transformers {transformers.__version__}, torch {torch.__version__}"
         self.facts = {"attention": self.model.config._attn_implementation, "threads": torch.get_num_threads()}
-
-    def submit(self, index: int, token_ids: list[int], max_tokens: int) -> None:
-        raise NotImplementedError("batches are static")
-
-    def step(self) -> Step:
-        raise NotImplementedError("batches are static")
 
     def run(self, requests: list[dict[str, Any]], concurrency: int) -> list[dict[str, Any]]:
         records: list[dict[str, Any]] = []

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import vllm
-from driver_protocol import FIRST_SCORED, Engine, Step, mean_loss, serve
+from driver_protocol import FIRST_SCORED, Step, SteppedEngine, mean_loss, serve
 from vllm import EngineArgs, LLMEngine, SamplingParams
 from vllm.sampling_params import RequestOutputKind
 
 
-class Vllm(Engine):
+class Vllm(SteppedEngine):
     def __init__(self, options: dict[str, Any]) -> None:
         self.engine = LLMEngine.from_engine_args(
             EngineArgs(

@@ -7,12 +7,12 @@ Durations are seconds, sizes bytes, rates per second, unless a name says otherwi
 from __future__ import annotations
 
 import gzip
-import zlib
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from forebay.bench.files import read_bounded
 from forebay.bench.record import RequestRecord
 from forebay.errors import BenchError
 
@@ -176,13 +176,7 @@ def write_result(result: Result, path: Path) -> None:
 
 def read_result(path: Path) -> Result:
     """Raises BenchError if it is missing, too large, or no result of this version."""
-    try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
-    except (OSError, EOFError, zlib.error) as error:
-        raise BenchError(f"result file {path} cannot be read: {error}; write one with --output") from error
-    if len(data) > MAX_BYTES:
-        raise BenchError(f"result file {path} is larger than {MAX_BYTES >> 20} MiB; it is no result of forebay bench")
+    data = read_bounded(path, MAX_BYTES, "result file", "name one that --output wrote")
     try:
         result = msgspec.json.decode(data, type=Result)
     except (msgspec.MsgspecError, RecursionError) as error:

@@ -360,37 +360,20 @@ def test_settings_of_the_program_around_are_left_alone() -> None:
     assert with_changes == render_page([documents.sweep()])
 
 
-@pytest.fixture
-def command(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The report command alone, in the place of the whole group."""
-    import typer
-
-    from forebay.cli.bench import report
-
-    def app(_: str | None = None) -> typer.Typer:
-        root = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-        report.add(root)
-        return root
-
-    monkeypatch.setattr("forebay.cli.app", app)
-
-
-@pytest.mark.usefixtures("command")
 def test_the_command_writes_both(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     one = documents.sweep()
     write_result(one, tmp_path / "a.json.gz")
     html, markdown = tmp_path / "out" / "r.html", tmp_path / "r.md"
     with pytest.raises(SystemExit) as ended:
-        main([str(tmp_path / "a.json.gz"), "--html", str(html), "--markdown", str(markdown)])
+        main(["bench", "report", str(tmp_path / "a.json.gz"), "--html", str(html), "--markdown", str(markdown)])
     assert ended.value.code == 0
     assert html.read_text("utf-8") == render_page([one])
     assert markdown.read_text("utf-8") == render_markdown([one])
     with pytest.raises(SystemExit):
-        main([str(tmp_path / "a.json.gz")])
+        main(["bench", "report", str(tmp_path / "a.json.gz")])
     assert capsys.readouterr().out == render_markdown([one])
 
 
-@pytest.mark.usefixtures("command")
 @pytest.mark.parametrize("content", [None, b"{}", b"\x1f\x8b junk", b'{"kind": 3}'])
 def test_a_file_that_is_no_result_is_one_line(
     tmp_path: Path, content: bytes | None, capsys: pytest.CaptureFixture[str]
@@ -399,16 +382,15 @@ def test_a_file_that_is_no_result_is_one_line(
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(SystemExit) as ended:
-        main([str(path), "--html", str(tmp_path / "r.html")])
+        main(["bench", "report", str(path), "--html", str(tmp_path / "r.html")])
     assert ended.value.code == 2
     assert re.fullmatch(r"forebay: result file .*\n", capsys.readouterr().err)
     assert not (tmp_path / "r.html").exists()
 
 
-@pytest.mark.usefixtures("command")
 def test_a_place_that_cannot_be_written_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_result(documents.empty(), tmp_path / "a.json")
     with pytest.raises(SystemExit) as ended:
-        main([str(tmp_path / "a.json"), "--markdown", str(tmp_path)])
+        main(["bench", "report", str(tmp_path / "a.json"), "--markdown", str(tmp_path)])
     assert ended.value.code == 2
     assert re.fullmatch(r"forebay: report .* cannot be written: .*; name a writable file\n", capsys.readouterr().err)

@@ -6,7 +6,6 @@ because a benchmark that asks for 256 tokens and sends 251 compares nothing.
 
 from __future__ import annotations
 
-import gzip
 import struct
 import sysconfig
 import zlib
@@ -17,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from forebay.bench.files import read_bounded
 from forebay.errors import BenchError, RequestError
 from forebay.tokenizer import Tokenizer
 
@@ -224,13 +224,7 @@ def _beginning(piece: bytes) -> int:
 
 def read_text(path: Path) -> str:
     """A UTF-8 text file, unpacked if its name ends in .gz. BenchError if it cannot be read or is too large."""
-    try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            data = file.read(MAX_TEXT_BYTES + 1)
-    except (OSError, EOFError, zlib.error) as error:
-        raise BenchError(f"text {str(path)!r} cannot be read: {error}; name a readable text file") from error
-    if len(data) > MAX_TEXT_BYTES:
-        raise BenchError(f"text {str(path)!r} is larger than {MAX_TEXT_BYTES >> 20} MiB; give a shorter one")
+    data = read_bounded(path, MAX_TEXT_BYTES, "text", "name a readable, shorter text file")
     try:
         return data.decode()
     except UnicodeDecodeError as error:

@@ -10,10 +10,8 @@ Files may be packed (.gz). Nothing in them is trusted: sizes are bounded, and an
 
 from __future__ import annotations
 
-import gzip
 import itertools
 import math
-import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -22,6 +20,7 @@ from typing import Literal, get_args
 
 import msgspec
 
+from forebay.bench.files import UNREADABLE, opened
 from forebay.errors import BenchError
 
 TraceKind = Literal["azure", "mooncake", "servegen"]
@@ -182,7 +181,7 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
     """Numbered lines that are not empty."""
     total = 0
     try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        with opened(path) as file:
             for number in itertools.count(1):
                 line = file.readline(MAX_LINE_BYTES + 1)
                 if not line:
@@ -194,7 +193,7 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
                     yield number, text
     except UnicodeDecodeError as error:
         raise BenchError(f"trace {str(path)!r} line {number}: not UTF-8 text; name a trace file") from error
-    except (OSError, EOFError, zlib.error) as error:
+    except UNREADABLE as error:
         raise BenchError(f"trace {str(path)!r} cannot be read: {error}; name a readable trace file") from error
 
 

@@ -169,7 +169,14 @@ void dequantize(const std::string& format, const In<std::uint8_t, 2>& data, cons
     dequantize_row(weight.format, weight.data + row * data.shape(1), weight.columns, out.data() + row * out.shape(1));
 }
 
-using GroupTuple = std::tuple<std::vector<int>, int, int, bool, int>;  // layers, kv_heads, head_dim, is_f16, window
+using GroupTuple = std::tuple<std::vector<int>, int, int, std::string, int>;  // layers, kv_heads, head_dim, dtype, window
+
+KVFormat kv_format(const std::string& dtype) {
+  if (dtype == "f32") return KVFormat::f32;
+  if (dtype == "f16") return KVFormat::f16;
+  if (dtype == "int8") return KVFormat::i8;
+  throw std::invalid_argument("the cache must be f32, f16 or int8, got '" + dtype + "'");
+}
 
 void construct(Plan* at, const std::string& isa, int threads, std::tuple<int, int, int, int, int> limits,
                int block_size, const std::vector<GroupTuple>& groups) {
@@ -178,8 +185,8 @@ void construct(Plan* at, const std::string& isa, int threads, std::tuple<int, in
   if (tokens < 1 || requests < 1 || logit_rows < 1 || model_len < 1 || blocks < 1)
     throw std::invalid_argument("every plan limit must be at least 1");
   std::vector<KVGroup> specs;
-  for (const auto& [layers, kv_heads, head_dim, is_f16, window] : groups)
-    specs.push_back({layers, kv_heads, head_dim, is_f16, window});
+  for (const auto& [layers, kv_heads, head_dim, dtype, window] : groups)
+    specs.push_back({layers, kv_heads, head_dim, kv_format(dtype), window});
   new (at)
       Plan(kernels_for(isa), threads, {tokens, requests, logit_rows, model_len, blocks}, block_size, std::move(specs));
 }
@@ -230,6 +237,66 @@ void bind_plan(nb::module_& m) {
       .def("segments_done", &Plan::segments_done);
 }
 
+// Kernels that plans use and the op set does not show, called on their own: for tests.
+QuantizedRows quantized_rows(const Out<std::uint8_t, 2>& bytes, int columns) {
+  if (columns % kQuantGroup || bytes.shape(1) != static_cast<std::size_t>(columns / kQuantGroup) * sizeof(QuantizedGroup))
+    throw std::invalid_argument("rows of " + std::to_string(bytes.shape(1)) + " bytes do not hold " +
+                                std::to_string(columns) + " quantized columns");
+  return {reinterpret_cast<QuantizedGroup*>(bytes.data()), columns};
+}
+
+void quantize(const std::string& isa, const In<float, 2>& x, const Out<std::uint8_t, 2>& out) {
+  check_rows("out", out, x.shape(0));
+  kernels_for(isa).quantize(x.data(), 0, length(x.shape(0)), quantized_rows(out, length(x.shape(1))));
+}
+
+// A weight of its own for one call.
+PackedMatrix packed(const std::string& format, const In<std::uint8_t, 2>& data, int columns,
+                    const std::optional<Floats>& bias, ThreadPool& pool) {
+  const StoredWeight weight = stored(format, data, columns);
+  if (bias) check_rows("bias", *bias, data.shape(0));
+  PackedMatrix matrix = pack(weight.format, weight.data, weight.rows, weight.columns, pool);
+  matrix.view.bias = bias ? bias->data() : nullptr;
+  return matrix;
+}
+
+using Biased = std::tuple<std::string, In<std::uint8_t, 2>, std::optional<Floats>>;  // format, data, bias
+
+void linear_gated(const std::string& isa, int threads, bool is_silu, const Biased& gate, const Biased& up,
+                  const Out<std::uint8_t, 2>& x, const Out<std::uint8_t, 2>& out) {
+  const int columns = length(x.shape(1) / sizeof(QuantizedGroup)) * kQuantGroup, rows = length(x.shape(0));
+  ThreadPool pool(threads);
+  const auto pack_one = [&](const Biased& w) {
+    return packed(std::get<0>(w), std::get<1>(w), columns, std::get<2>(w), pool);
+  };
+  const PackedMatrix g = pack_one(gate), u = pack_one(up);
+  check_rows("out", out, x.shape(0));
+  if (g.view.rows != u.view.rows) throw std::invalid_argument("gate and up differ in rows");
+  const QuantizedRows from = quantized_rows(x, columns), to = quantized_rows(out, g.view.rows);
+  pool.run([&](int thread) {
+    const Part part = part_of(g.view.rows / kPanelRows, thread, pool.size());
+    kernels_for(isa).linear_gated(is_silu ? Activation::silu : Activation::gelu_tanh, g.view, u.view, from, rows,
+                                  part.begin, part.end, to);
+  });
+}
+
+// out holds the residual before, and residual + (x w^T + bias) after.
+void linear_add(const std::string& isa, const Biased& w, const In<float, 2>& x, const Out<float, 2>& out) {
+  ThreadPool pool(1);
+  const int rows = length(x.shape(0)), columns = length(x.shape(1));
+  const PackedMatrix weight = packed(std::get<0>(w), std::get<1>(w), columns, std::get<2>(w), pool);
+  check_rows("out", out, x.shape(0));
+  if (out.shape(1) != static_cast<std::size_t>(weight.view.rows)) throw std::invalid_argument("out has another width");
+  const int panels = (weight.view.rows + kPanelRows - 1) / kPanelRows;
+  const Kernels& kernels = kernels_for(isa);
+  if (weight.view.storage <= Storage::bf16)
+    return kernels.linear_float(weight.view, x.data(), rows, 0, panels, out.data(), out.data());
+  AlignedBuffer groups(static_cast<std::size_t>(rows) * (columns / kQuantGroup) * sizeof(QuantizedGroup));
+  const QuantizedRows q = {reinterpret_cast<QuantizedGroup*>(groups.data()), columns};
+  kernels.quantize(x.data(), 0, rows, q);
+  kernels.linear_quantized(weight.view, q, rows, 0, panels, out.data(), out.data());
+}
+
 std::uint32_t read_all(const std::string& isa, const In<std::uint8_t, 1>& data) {
   return kernels_for(isa).read_all(data.data(), data.shape(0));
 }
@@ -271,4 +338,7 @@ NB_MODULE(_native, m) {
   m.def("supported_isas", &supported_isas);
   m.def("sample", &sample);
   m.def("dequantize", &dequantize);
+  m.def("quantize", &quantize);
+  m.def("linear_add", &linear_add);
+  m.def("linear_gated", &linear_gated);
 }

@@ -10,6 +10,8 @@ namespace {
 
 std::size_t size(int n) { return static_cast<std::size_t>(n); }
 
+constexpr int kChainRows = 8;
+
 // FNV-1a over the 32-bit words of a row.
 std::uint64_t checksum(const std::uint8_t* row, std::size_t bytes) {
   std::uint64_t hash = 0xcbf29ce484222325ull;
@@ -24,13 +26,16 @@ std::uint64_t checksum(const std::uint8_t* row, std::size_t bytes) {
 }  // namespace
 
 Plan::Plan(const Kernels& kernels, int threads, const PlanLimits& limits, int block_size, std::vector<KVGroup> groups)
-    : kernels_(kernels), limits_(limits), block_size_(block_size), groups_(std::move(groups)), pool_(threads) {
+    : kernels_(kernels), limits_(limits), block_size_(block_size), groups_(std::move(groups)), pool_(threads),
+      heads_per_kv_head_(groups_.size()), shares_(groups_.size()) {
   if (block_size < 1) throw std::invalid_argument("block_size must be at least 1, got " + std::to_string(block_size));
   for (const KVGroup& group : groups_) {
     if (group.head_dim < 1 || group.kv_heads < 1)
       throw std::invalid_argument("a KV group needs at least 1 head and dimension");
-    const std::size_t row = size(group.kv_heads) * size(group.head_dim) * (group.is_f16 ? 2 : 4);
-    caches_.emplace_back(2 * group.layers.size() * size(limits.num_blocks) * size(block_size) * row);
+    if (group.format == KVFormat::i8 && group.head_dim % 4)
+      throw std::invalid_argument("an int8 cache needs a head_dim that is a multiple of 4, got " +
+                                  std::to_string(group.head_dim) + "; use f16");
+    caches_.emplace_back(group.layers.size() * kv_layer_bytes(group, block_size, limits.num_blocks));
   }
 }
 
@@ -46,9 +51,13 @@ int Plan::row_count(const ValueInfo& value, const Step& step) const {
 
 void Plan::finish() {
   if (logits_ < 0) throw std::invalid_argument("the forward pass marked no logits");
+  fuse();
   place_buffers();
-  place_barriers();
+  place_barriers(ops_);
+  place_barriers(fused_);
   for (const std::size_t bytes : buffer_bytes_) buffers_.emplace_back(bytes);
+  cut_states_ = AlignedBuffer(size(pool_.size() - 1) * size((limits_.max_model_len - 1) / kSegmentKeys + 1) *
+                              state_floats_ * sizeof(float));
   for (int thread = 0; thread < pool_.size(); ++thread) {
     scratch_.emplace_back(scratch_floats_ * sizeof(float));
     samplers_.emplace_back(kernels_, vocab());
@@ -77,22 +86,20 @@ int Plan::take_buffer(std::vector<char>& busy, std::size_t bytes) {
   return best;
 }
 
+// Of both programs: a value lives from where either first writes it to where either last touches it.
 void Plan::place_buffers() {
-  for (std::size_t i = 0; i < ops_.size(); ++i) {
-    if (ops_[i].output >= 0) values_[size(ops_[i].output)].last_use = static_cast<int>(i);
-    for (const Value read : ops_[i].reads) values_[size(read)].last_use = static_cast<int>(i);
-  }
+  for (const std::vector<Op>* program : {&ops_, &fused_})
+    for (const Op& op : *program) {
+      if (op.output >= 0) values_[size(op.output)].touched_at(op.index);
+      for (const Value read : op.reads) values_[size(read)].touched_at(op.index);
+    }
   values_[size(logits_)].last_use = INT32_MAX;
   std::vector<char> busy;
-  for (std::size_t i = 0; i < ops_.size(); ++i) {
-    std::vector<Value> touched = ops_[i].reads;
-    if (ops_[i].output >= 0) {
-      ValueInfo& out = values_[size(ops_[i].output)];
-      out.buffer = take_buffer(busy, bytes_of(out));
-      touched.push_back(ops_[i].output);
-    }
-    for (const Value value : touched)
-      if (values_[size(value)].last_use == static_cast<int>(i)) busy[size(values_[size(value)].buffer)] = 0;
+  for (int index = 0; index < static_cast<int>(ops_.size()); ++index) {
+    for (ValueInfo& value : values_)
+      if (value.first_use == index) value.buffer = take_buffer(busy, bytes_of(value));
+    for (const ValueInfo& value : values_)
+      if (value.last_use == index) busy[size(value.buffer)] = 0;
   }
 }
 
@@ -102,12 +109,12 @@ std::size_t Plan::row_layout(const Op& op, Value value) const {
   const ValueInfo& v = values_[size(value)];
   const bool is_float =
       v.row_bytes == size(v.width) * sizeof(float);  // the int8 form keeps its parts in separate arrays
-  return op.by_rows && is_float ? 2 * v.row_bytes + v.per_logit_row : 0;
+  return op.by_rows() && is_float ? 2 * v.row_bytes + v.per_logit_row : 0;
 }
 
 // An op needs a barrier when, since the last one, another thread may have written what it reads or writes, or read what
 // it writes.
-void Plan::place_barriers() {
+void Plan::place_barriers(std::vector<Op>& program) const {
   struct Uses {
     bool any = false;
     std::size_t layout = 0;
@@ -119,7 +126,7 @@ void Plan::place_barriers() {
   };
   const std::size_t cache = buffer_bytes_.size();
   std::vector<Uses> read(cache + 1), written(cache + 1);
-  for (Op& op : ops_) {
+  for (Op& op : program) {
     std::vector<Touch> reads, writes;
     for (const Value v : op.reads) reads.push_back({size(values_[size(v)].buffer), row_layout(op, v)});
     if (op.output >= 0) writes.push_back({size(values_[size(op.output)].buffer), row_layout(op, op.output)});
@@ -145,43 +152,68 @@ void Plan::prepare(const Step& step) {
                                 std::to_string(groups_.size()) + ")");
   tiles_.clear();
   for (const Run& run : check_step(step, limits_, groups_, block_size_, vocab_))
-    for (int row = run.row_begin; row < run.row_end; row += kAttentionTile)
-      tiles_.push_back(
-          {row, std::min(row + kAttentionTile, run.row_end), run.position + row - run.row_begin, run.request});
+    for (int row = run.row_begin, end; row < run.row_end; row = end) {
+      const int position = run.position + row - run.row_begin;
+      end = std::min(row + kAttentionTile - position % kAttentionTile, run.row_end);  // no tile across a segment's edge
+      tiles_.push_back({row, end, position, run.request});
+    }
+  for (std::size_t g = 0; g < groups_.size(); ++g)
+    shares_[g].plan(tiles_, groups_[g].kv_heads, heads_per_kv_head_[g], groups_[g].window, pool_.size());
 }
 
+// Runs the chain of row ops that starts at `first` over this thread's rows, a few rows at a time so that they stay in the
+// nearest cache. Returns where it ends. `alone`: only the first op.
+std::size_t Plan::run_chain(const std::vector<Op>& program, std::size_t first, const Step& step, int thread,
+                            bool alone) const {
+  const bool per_logit_row = program[first].per_logit_row;
+  std::size_t end = first + 1;
+  while (!alone && end < program.size() && program[end].by_rows() && !program[end].barrier &&
+         program[end].per_logit_row == per_logit_row)
+    ++end;
+  const Part part = part_of(per_logit_row ? step.logit_rows : step.tokens, thread, pool_.size());
+  for (int row = part.begin; row < part.end; row += kChainRows)
+    for (std::size_t i = first; i < end; ++i) program[i].rows_work(step, {row, std::min(row + kChainRows, part.end)});
+  return end;
+}
+
+void Plan::add_trace(const Op& op, Value value, const std::string& name, const Step& step, Trace& trace) const {
+  const ValueInfo& info = values_[size(value)];
+  std::vector<std::uint64_t> sums;
+  for (int row = 0; row < row_count(info, step); ++row)
+    sums.push_back(checksum(data<std::uint8_t>(value) + size(row) * info.row_bytes, info.row_bytes));
+  trace.emplace_back(segments_[op.segment].name + "/" + name, std::move(sums));
+}
+
+// A trace runs the program as it was recorded, op by op; everything else runs the fused one.
 void Plan::execute(const Step& step, const std::function<void(int)>& after, Trace* trace) {
-  const auto add_trace = [&](const Op& op, Value value) {
-    const ValueInfo& info = values_[size(value)];
-    std::vector<std::uint64_t> sums;
-    for (int row = 0; row < row_count(info, step); ++row)
-      sums.push_back(checksum(data<std::uint8_t>(value) + size(row) * info.row_bytes, info.row_bytes));
-    trace->emplace_back(segments_[op.segment].name + "/" + op.name, std::move(sums));
-  };
+  const std::vector<Op>& program = trace ? ops_ : fused_;
   const auto complete = [&](std::size_t& first, std::size_t end) {  // segments whose last op every thread has done
     for (; first < end; ++first) ++segments_[first].done;
   };
   pool_.run([&](int thread) {
     std::size_t running = 0;
-    for (const Op& op : ops_) {
+    for (std::size_t next = 0; next < program.size();) {
+      const Op& op = program[next];
       if (op.barrier) {
         pool_.barrier();
         if (thread == 0) complete(running, op.segment);
       }
-      op.work(step, thread);
-      if (!trace || op.output < 0 || op.name == "quantize") continue;
+      if (op.by_rows()) {
+        next = run_chain(program, next, step, thread, trace != nullptr);
+      } else {
+        op.work(step, thread);
+        ++next;
+      }
+      if (!trace || !op.traced) continue;
       pool_.barrier();
-      if (thread == 0) add_trace(op, op.output);
+      if (thread == 0) add_trace(op, op.output, op.name, step, *trace);
       pool_.barrier();
     }
     pool_.barrier();
     if (thread == 0) complete(running, segments_.size());
     if (after) after(thread);
   });
-  if (trace) {
-    add_trace(ops_.back(), logits_);
-    trace->back().first = segments_[ops_.back().segment].name + "/logits";
-  }
+  if (trace) add_trace(ops_.back(), logits_, "logits", step, *trace);
 }
 
 void Plan::run(const Step& step, const SampleColumns& columns, const SampleOutputs& out) {

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "attention/shares.h"
 #include "forebay/aligned_buffer.h"
 #include "forebay/kernels.h"
 #include "linear/formats.h"
@@ -61,23 +62,37 @@ class Plan {
 
  private:
   using Work = std::function<void(const Step&, int thread)>;
+  using RowsWork = std::function<void(const Step&, Part rows)>;
   struct ValueInfo {
     bool per_logit_row;
     int width;
     std::size_t row_bytes;
-    int last_use;
-    int buffer;
+    int first_use = INT32_MAX, last_use = -1;  // indices of ops
+    int buffer = -1;
+
+    void touched_at(int index) {
+      first_use = index < first_use ? index : first_use;
+      last_use = index > last_use ? index : last_use;
+    }
   };
   struct Op {
     std::string name;
-    std::size_t segment;
+    int index = 0;  // in the program as recorded
+    std::size_t segment = 0;
     std::vector<Value> reads;
-    Value output;
-    bool by_rows;  // every thread handles the same share of rows, and row r of the output needs only row r of what it
-                   // reads
-    bool reads_cache, writes_cache;
-    bool barrier;
+    Value output = -1;
+    bool per_logit_row = false;
+    bool reads_cache = false, writes_cache = false;
+    bool traced = false;
+    const PackedWeight* weight = nullptr;        // of a linear
+    Activation activation = Activation::silu;  // of an act_mul
+    bool barrier = true;
+    // One of the two. By rows: row r of the output needs only row r of what it reads, and every thread has the same
+    // share of rows in each such op, so that a chain of them needs no wait and goes through a few rows at a time.
+    RowsWork rows_work;
     Work work;
+
+    bool by_rows() const { return static_cast<bool>(rows_work); }
   };
   struct Segment {
     std::string name;
@@ -86,29 +101,49 @@ class Plan {
   struct LayerCache {
     const KVGroup* group;
     std::size_t number;
-    std::uint8_t *k, *v;
+    KVLayer layer;
   };
 
   // Recording (plan_record.cpp).
   Value new_value(bool per_logit_row, int width, std::size_t row_bytes);
-  Value record(const char* name, std::vector<Value> reads, Value output, bool by_rows, Work work);
+  Op& record(const char* name, std::vector<Value> reads, Value output);
+  Value record_by_rows(const char* name, std::vector<Value> reads, Value output, RowsWork work);
+  Value record_shared(const char* name, std::vector<Value> reads, Value output, Work work);
   Value elementwise(const char* name, std::vector<Value> inputs,
                     std::function<void(std::size_t, std::size_t, float*)> map);
   Value quantized(Value x);
+  Work linear_work(Value x, const PackedWeight& w, Value residual, Value y);
+  static bool is_float(Storage storage) { return storage <= Storage::bf16; }
   const ValueInfo& info(Value value) const;
   LayerCache cache_of(int layer) const;
   QuantizedRows quantized_rows(Value value) const;
 
+  // Fusion (plan_fuse.cpp).
+  struct Uses;
+  void fuse();
+  int sole_linear(Value value, const Uses& uses) const;
+  void fuse_gated(std::size_t at, const Uses& uses, std::vector<char>& gone);
+  void fuse_residual(std::size_t at, const Uses& uses, std::vector<char>& gone);
+
   // Placement and running (plan.cpp).
   void place_buffers();
-  void place_barriers();
+  void place_barriers(std::vector<Op>& program) const;
   std::size_t row_layout(const Op& op, Value value) const;
   int take_buffer(std::vector<char>& busy, std::size_t bytes);
   std::size_t bytes_of(const ValueInfo& value) const;
   int row_count(const ValueInfo& value, const Step& step) const;
+  std::size_t run_chain(const std::vector<Op>& program, std::size_t first, const Step& step, int thread,
+                        bool alone) const;
+  void add_trace(const Op& op, Value value, const std::string& name, const Step& step, Trace& trace) const;
   void prepare(const Step& step);
   void execute(const Step& step, const std::function<void(int)>& after, Trace* trace);
 
+  // Attention (plan_attention.cpp).
+  void attend(const AttentionArgs& args, const LayerCache& cache, const Step& step, int thread);
+  void join_cuts(const AttentionArgs& args, const LayerCache& cache, const Step& step, Part rows);
+  float* states_of_cut(int cut);
+
+  float* scratch(int thread) { return reinterpret_cast<float*>(scratch_[static_cast<std::size_t>(thread)].data()); }
   template <class T = float>
   T* data(Value value) const {
     return reinterpret_cast<T*>(
@@ -125,7 +160,8 @@ class Plan {
 
   std::deque<Segment> segments_;
   std::vector<ValueInfo> values_;
-  std::vector<Op> ops_;
+  std::vector<Op> ops_;    // as recorded
+  std::vector<Op> fused_;  // what runs
   std::deque<PackedMatrix> weights_;
   std::deque<std::vector<float>> vectors_;  // norm weights and biases
   std::map<Value, Value> quantized_;        // float value -> its int8 form
@@ -134,10 +170,14 @@ class Plan {
 
   std::vector<std::size_t> buffer_bytes_;
   std::vector<AlignedBuffer> buffers_;
-  std::vector<AlignedBuffer> scratch_;  // per thread, for attention
+  std::vector<AlignedBuffer> scratch_;  // per thread
   std::size_t scratch_floats_ = 0;
   std::vector<Sampler> samplers_;  // per thread
   std::vector<Run> tiles_;         // the step's runs, cut to attention tiles
+  std::vector<int> heads_per_kv_head_;   // per KV group
+  std::vector<AttentionShares> shares_;  // per KV group, of the step
+  AlignedBuffer cut_states_;             // of items that threads share, [threads - 1][segments][state]
+  std::size_t state_floats_ = 0;
 };
 
 }  // namespace forebay

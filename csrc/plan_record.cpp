@@ -23,14 +23,32 @@ const Plan::ValueInfo& Plan::info(Value value) const {
 }
 
 Plan::Value Plan::new_value(bool per_logit_row, int width, std::size_t row_bytes) {
-  values_.push_back({per_logit_row, width, row_bytes, -1, -1});
+  ValueInfo value{per_logit_row, width, row_bytes};
+  values_.push_back(value);
   return static_cast<Value>(values_.size()) - 1;
 }
 
-Plan::Value Plan::record(const char* name, std::vector<Value> reads, Value output, bool by_rows, Work work) {
+Plan::Op& Plan::record(const char* name, std::vector<Value> reads, Value output) {
   if (!buffers_.empty()) fail(std::string(name) + ": the plan is finished");
   if (segments_.empty()) segment("forward");
-  ops_.push_back({name, segments_.size() - 1, std::move(reads), output, by_rows, false, false, true, std::move(work)});
+  Op op;
+  op.name = name;
+  op.index = static_cast<int>(ops_.size());
+  op.segment = segments_.size() - 1;
+  op.per_logit_row = info(output >= 0 ? output : reads[0]).per_logit_row;
+  op.reads = std::move(reads);
+  op.output = output;
+  op.traced = output >= 0;
+  return ops_.emplace_back(std::move(op));
+}
+
+Plan::Value Plan::record_by_rows(const char* name, std::vector<Value> reads, Value output, RowsWork work) {
+  record(name, std::move(reads), output).rows_work = std::move(work);
+  return output;
+}
+
+Plan::Value Plan::record_shared(const char* name, std::vector<Value> reads, Value output, Work work) {
+  record(name, std::move(reads), output).work = std::move(work);
   return output;
 }
 
@@ -42,8 +60,7 @@ void Plan::segment(const std::string& name) {
 Plan::Value Plan::embed(const StoredWeight& weight) {
   vocab_ = std::min(vocab_, weight.rows);
   const Value out = new_value(false, weight.columns, size(weight.columns) * sizeof(float));
-  return record("embed", {}, out, true, [this, out, weight](const Step& step, int thread) {
-    const Part part = part_of(step.tokens, thread, pool_.size());
+  return record_by_rows("embed", {}, out, [this, out, weight](const Step& step, Part part) {
     for (int row = part.begin; row < part.end; ++row) {
       const std::uint8_t* stored = weight.data + size(step.token[row]) * weight.format.row_bytes(weight.columns);
       dequantize_row(weight.format, stored, weight.columns, data(out) + size(row) * size(weight.columns));
@@ -52,11 +69,7 @@ Plan::Value Plan::embed(const StoredWeight& weight) {
 }
 
 QuantizedRows Plan::quantized_rows(Value value) const {
-  const ValueInfo& v = values_[size(value)];
-  const std::size_t most = size(v.per_logit_row ? limits_.max_logit_rows : limits_.max_tokens), columns = size(v.width);
-  std::uint8_t* base = data<std::uint8_t>(value);
-  return {reinterpret_cast<std::int8_t*>(base), reinterpret_cast<float*>(base + most * columns),
-          reinterpret_cast<std::int32_t*>(base + most * (columns + columns / 8)), v.width};
+  return {data<QuantizedGroup>(value), values_[size(value)].width};
 }
 
 // The int8 form of x, recorded once and shared by every linear that reads x.
@@ -64,12 +77,13 @@ Plan::Value Plan::quantized(Value x) {
   const auto found = quantized_.find(x);
   if (found != quantized_.end()) return found->second;
   const ValueInfo v = info(x);
-  const Value out = new_value(v.per_logit_row, v.width, size(v.width) + size(v.width) / 8 + size(v.width) / 4);
+  const Value out = new_value(v.per_logit_row, v.width, size(v.width / kQuantGroup) * sizeof(QuantizedGroup));
   quantized_[x] = out;
-  return record("quantize", {x}, out, true, [this, x, out](const Step& step, int thread) {
-    const Part part = part_of(row_count(values_[size(x)], step), thread, pool_.size());
+  record_by_rows("quantize", {x}, out, [this, x, out](const Step&, Part part) {
     kernels_.quantize(data(x), part.begin, part.end, quantized_rows(out));
   });
+  ops_.back().traced = false;
+  return out;
 }
 
 Plan::Value Plan::linear(Value x, const StoredWeight& weight, const float* bias) {
@@ -79,19 +93,26 @@ Plan::Value Plan::linear(Value x, const StoredWeight& weight, const float* bias)
   if (weight.columns % std::max(weight.format.block_size, 1))
     fail("linear: " + text(weight.columns) + " columns are not a multiple of " + weight.format.name + "'s block");
   weights_.push_back(pack(weight.format, weight.data, weight.rows, weight.columns, pool_));
-  const PackedWeight* w = &weights_.back().view;
-  const float* b = bias ? vectors_.emplace_back(bias, bias + weight.rows).data() : nullptr;
-  const bool is_quantized = weight.format.quantized();
-  const Value input = is_quantized ? quantized(x) : x;
+  PackedWeight* w = &weights_.back().view;
+  if (bias) w->bias = vectors_.emplace_back(bias, bias + weight.rows).data();
+  const Value input = weight.format.quantized() ? quantized(x) : x;
   const Value out = new_value(in.per_logit_row, weight.rows, size(weight.rows) * sizeof(float));
-  return record("linear", {input}, out, false, [this, input, out, w, b, is_quantized](const Step& step, int thread) {
-    const Part part = part_of((w->rows + kLanes - 1) / kLanes, thread, pool_.size());
-    const int rows = row_count(values_[size(out)], step);
-    if (is_quantized)
-      kernels_.linear_quantized(*w, quantized_rows(input), rows, part.begin, part.end, b, data(out));
+  record_shared("linear", {input}, out, linear_work(input, *w, -1, out));
+  ops_.back().weight = w;
+  return out;
+}
+
+// y = residual + x w^T + bias; residual -1: none.
+Plan::Work Plan::linear_work(Value x, const PackedWeight& w, Value residual, Value y) {
+  return [this, x, &w, residual, y](const Step& step, int thread) {
+    const Part part = part_of((w.rows + kPanelRows - 1) / kPanelRows, thread, pool_.size());
+    const int rows = row_count(values_[size(y)], step);
+    const float* added = residual < 0 ? nullptr : data(residual);
+    if (is_float(w.storage))
+      kernels_.linear_float(w, data(x), rows, part.begin, part.end, added, data(y));
     else
-      kernels_.linear_float(*w, data(input), rows, part.begin, part.end, b, data(out));
-  });
+      kernels_.linear_quantized(w, quantized_rows(x), rows, part.begin, part.end, added, data(y));
+  };
 }
 
 Plan::Value Plan::rms_norm(Value x, const float* weight, int width, float eps) {
@@ -100,9 +121,8 @@ Plan::Value Plan::rms_norm(Value x, const float* weight, int width, float eps) {
     fail("rms_norm: width " + text(in.width) + " is not a multiple of " + text(width) + " weights");
   const float* w = vectors_.emplace_back(weight, weight + width).data();
   const Value out = new_value(in.per_logit_row, in.width, in.row_bytes);
-  return record("rms_norm", {x}, out, true, [this, x, out, w, width, eps](const Step& step, int thread) {
+  return record_by_rows("rms_norm", {x}, out, [this, x, out, w, width, eps](const Step&, Part part) {
     const ValueInfo& v = values_[size(out)];
-    const Part part = part_of(row_count(v, step), thread, pool_.size());
     const std::size_t first = size(part.begin) * size(v.width),
                       groups = size(part.end - part.begin) * size(v.width / width);
     kernels_.rms_norm(data(x) + first, w, data(out) + first, groups, width, eps);
@@ -118,9 +138,8 @@ Plan::Value Plan::rope(Value x, int head_dim, const float* cos, const float* sin
   if (positions < limits_.max_model_len)
     fail("rope: the table has " + text(positions) + " positions, the plan needs " + text(limits_.max_model_len));
   const Value out = new_value(false, in.width, in.row_bytes);
-  return record("rope", {x}, out, true, [=](const Step& step, int thread) {
+  return record_by_rows("rope", {x}, out, [=](const Step& step, Part part) {
     const std::size_t width = size(values_[size(out)].width), half = size(rotary_dim / 2);
-    const Part part = part_of(step.tokens, thread, pool_.size());
     for (std::size_t row = size(part.begin); row < size(part.end); ++row) {
       const std::size_t turn = size(step.position[row]) * half;
       kernels_.rope(data(x) + row * width, data(out) + row * width, static_cast<int>(width) / head_dim, head_dim,
@@ -132,12 +151,12 @@ Plan::Value Plan::rope(Value x, int head_dim, const float* cos, const float* sin
 Plan::LayerCache Plan::cache_of(int layer) const {
   for (std::size_t number = 0; number < groups_.size(); ++number) {
     const KVGroup& group = groups_[number];
-    const std::size_t bytes = size(limits_.num_blocks) * size(block_size_) * size(group.kv_heads) *
-                              size(group.head_dim) * (group.is_f16 ? 2 : 4);
+    const std::size_t bytes = kv_layer_bytes(group, block_size_, limits_.num_blocks);
     for (std::size_t i = 0; i < group.layers.size(); ++i)
       if (group.layers[i] == layer) {
-        std::uint8_t* base = caches_[number].data() + 2 * i * bytes;
-        return {&group, number, base, base + bytes};
+        std::uint8_t* base = caches_[number].data() + i * bytes;
+        return {&group, number, {base, base + bytes / 2, group.format, group.kv_heads, group.head_dim, block_size_,
+                                 kv_head_bytes(group.format, group.head_dim, block_size_)}};
       }
   }
   fail("layer " + text(layer) + " is in no KV group");
@@ -148,19 +167,11 @@ void Plan::kv_write(int layer, Value k, Value v) {
   const int width = cache.group->kv_heads * cache.group->head_dim;
   if (info(k).width != width || info(v).width != width || info(k).per_logit_row || info(v).per_logit_row)
     fail("kv_write: k and v must be step rows of width " + text(width));
-  record("kv_write", {k, v}, -1, true, [this, k, v, cache, width](const Step& step, int thread) {
-    const Part part = part_of(step.tokens, thread, pool_.size());
+  record_by_rows("kv_write", {k, v}, -1, [this, k, v, cache, width](const Step& step, Part part) {
     for (int row = part.begin; row < part.end; ++row) {
       const int slot = step.slots[cache.number][row];
-      if (slot < 0) continue;
-      const std::size_t at = size(slot) * size(width) * (cache.group->is_f16 ? 2 : 4);
-      for (const auto& [value, to] : {std::pair{k, cache.k + at}, std::pair{v, cache.v + at}}) {
-        const float* from = data(value) + size(row) * size(width);
-        if (cache.group->is_f16)
-          kernels_.to_f16(from, reinterpret_cast<std::uint16_t*>(to), width);
-        else
-          std::memcpy(to, from, size(width) * sizeof(float));
-      }
+      const std::size_t at = size(row) * size(width);
+      if (slot >= 0) kernels_.kv_write(cache.layer, data(k) + at, data(v) + at, slot);
     }
   });
   ops_.back().writes_cache = true;
@@ -173,25 +184,25 @@ Plan::Value Plan::attention(Value q, int layer, float scale) {
   if (in.per_logit_row || in.width % (group.head_dim * group.kv_heads))
     fail("attention: q of width " + text(in.width) + " is not a multiple of " + text(group.kv_heads) + " heads of " +
          text(group.head_dim));
-  const int heads = in.width / group.head_dim;
-  scratch_floats_ = std::max(scratch_floats_, attention_scratch(group.head_dim, heads / group.kv_heads));
+  const int heads = in.width / group.head_dim, per_kv_head = heads / group.kv_heads;
+  int& known = heads_per_kv_head_[cache.number];
+  if (known && known != per_kv_head)
+    fail("attention: layers of one KV group must have as many query heads, got " + text(known * group.kv_heads) +
+         " and " + text(heads));
+  known = per_kv_head;
+  scratch_floats_ = std::max(scratch_floats_, attention_scratch(group.head_dim, per_kv_head));
+  state_floats_ = std::max(state_floats_, attention_state(group.head_dim, per_kv_head));
   const Value out = new_value(false, in.width, in.row_bytes);
-  record("attention", {q}, out, false, [this, q, out, cache, heads, scale](const Step& step, int thread) {
-    const KVGroup& g = *cache.group;
-    const AttentionArgs args{data(q),    data(out),  cache.k,     cache.v,  g.is_f16, heads,
-                             g.kv_heads, g.head_dim, block_size_, g.window, scale};
-    const Step::Table& table = step.tables[cache.number];
-    const std::size_t items = tiles_.size() * size(g.kv_heads);
-    for (std::size_t item = size(thread); item < items; item += size(pool_.size())) {
-      const Run& run = tiles_[item / size(g.kv_heads)];
-      const AttentionTile tile{run.row_begin, run.row_end, run.position,
-                               table.data + size(run.request) * size(table.columns)};
-      kernels_.attention(args, tile, static_cast<int>(item % size(g.kv_heads)),
-                         reinterpret_cast<float*>(scratch_[size(thread)].data()));
-    }
-  });
+  const auto args = [this, q, out, cache, heads, scale] {
+    return AttentionArgs{data(q), data(out), cache.layer, heads, cache.group->window, scale};
+  };
+  record_shared("attention", {q}, out,
+                [this, args, cache](const Step& step, int thread) { attend(args(), cache, step, thread); });
   ops_.back().reads_cache = true;
-  return out;
+  ops_.back().traced = false;  // its rows are whole only after the next op
+  return record_by_rows("attention", {out}, out, [this, args, cache](const Step& step, Part part) {
+    join_cuts(args(), cache, step, part);
+  });
 }
 
 // `map(first, count, out)` over the flat values of each thread's rows.
@@ -202,9 +213,8 @@ Plan::Value Plan::elementwise(const char* name, std::vector<Value> inputs,
     if (info(other).width != in.width || info(other).per_logit_row != in.per_logit_row)
       fail(std::string(name) + ": shapes differ: width " + text(in.width) + " and " + text(info(other).width));
   const Value out = new_value(in.per_logit_row, in.width, in.row_bytes);
-  return record(name, std::move(inputs), out, true, [this, out, map](const Step& step, int thread) {
+  return record_by_rows(name, std::move(inputs), out, [this, out, map](const Step&, Part part) {
     const ValueInfo& v = values_[size(out)];
-    const Part part = part_of(row_count(v, step), thread, pool_.size());
     const std::size_t first = size(part.begin) * size(v.width);
     map(first, size(part.end - part.begin) * size(v.width), data(out) + first);
   });
@@ -214,9 +224,11 @@ Plan::Value Plan::act_mul(Value gate, Value up, const std::string& activation) {
   if (activation != "silu" && activation != "gelu_tanh")
     fail("act_mul: activation must be \"silu\" or \"gelu_tanh\", got \"" + activation + "\"");
   const Activation kind = activation == "silu" ? Activation::silu : Activation::gelu_tanh;
-  return elementwise("act_mul", {gate, up}, [this, gate, up, kind](std::size_t first, std::size_t count, float* out) {
+  elementwise("act_mul", {gate, up}, [this, gate, up, kind](std::size_t first, std::size_t count, float* out) {
     kernels_.act_mul(kind, data(gate) + first, data(up) + first, out, count);
   });
+  ops_.back().activation = kind;
+  return ops_.back().output;
 }
 
 Plan::Value Plan::add(Value x, Value y) {
@@ -241,7 +253,7 @@ Plan::Value Plan::rows(Value x) {
   const ValueInfo in = info(x);
   if (in.per_logit_row) fail("rows: x is already the step's logit rows");
   const Value out = new_value(true, in.width, in.row_bytes);
-  return record("rows", {x}, out, false, [this, x, out](const Step& step, int thread) {
+  return record_shared("rows", {x}, out, [this, x, out](const Step& step, int thread) {
     const Part part = part_of(step.logit_rows, thread, pool_.size());
     const std::size_t width = size(values_[size(out)].width);
     for (std::size_t row = size(part.begin); row < size(part.end); ++row)

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "forebay/kernels.h"
+
 namespace forebay {
 
 struct PlanLimits {
@@ -14,7 +16,7 @@ struct PlanLimits {
 struct KVGroup {
   std::vector<int> layers;
   int kv_heads, head_dim;
-  bool is_f16;
+  KVFormat format;
   int window;
 };
 

@@ -14,18 +14,22 @@ const Format kFormats[] = {
     {"f16", Stored::f16, 1, 2, Storage::f16, 0, false},
     {"bf16", Stored::bf16, 1, 2, Storage::bf16, 0, false},
     {"q4_0", Stored::q4_0, 32, 18, Storage::u4, 8, false},
-    {"q4_1", Stored::q4_1, 32, 20, Storage::u4, 0, true},
+    {"q4_1", Stored::q4_1, 32, 20, Storage::u4_min, 0, true},
     {"q5_0", Stored::q5_0, 32, 22, Storage::u8, 16, false},
-    {"q5_1", Stored::q5_1, 32, 24, Storage::u8, 0, true},
+    {"q5_1", Stored::q5_1, 32, 24, Storage::u8_min, 0, true},
     {"q8_0", Stored::q8_0, 32, 34, Storage::u8, 128, false},
-    {"q4_k", Stored::q4_k, 256, 144, Storage::u4, 0, true},
-    {"q5_k", Stored::q5_k, 256, 176, Storage::u8, 0, true},
-    {"q6_k", Stored::q6_k, 256, 210, Storage::u8_half_groups, 32, false},
+    {"q4_k", Stored::q4_k, 256, 144, Storage::u4_k, 0, true},
+    {"q5_k", Stored::q5_k, 256, 176, Storage::u8_k, 0, true},
+    {"q6_k", Stored::q6_k, 256, 210, Storage::u8_halves, 32, false},
 };
 
-float half(const std::uint8_t* p) {
+std::uint16_t half_at(const std::uint8_t* p) {
   std::uint16_t h;
   std::memcpy(&h, p, 2);
+  return h;
+}
+
+float half(std::uint16_t h) {
   const int exponent = h >> 10 & 31, fraction = h & 0x3ff;
   std::uint32_t word = static_cast<std::uint32_t>(h & 0x8000) << 16;
   float out;
@@ -51,13 +55,13 @@ void five_bits(const std::uint8_t* high, const std::uint8_t* low, std::uint8_t* 
   for (int i = 0; i < 32; ++i) code[i] |= static_cast<std::uint8_t>((high[i / 8] >> (i % 8) & 1) << 4);
 }
 
-// q4_k and q5_k keep eight 6-bit scales and minimums in 12 bytes (ggml-quants.c, get_scale_min_k4).
+// q4_k and q5_k keep eight 6-bit scales and minimums in 12 bytes (ggml-quants.c, get_scale_min_k4). Their minimum is
+// subtracted.
 void k_scale(const std::uint8_t* block, int index, Group& out) {
   const std::uint8_t* p = block + 4;
-  const int scale = index < 4 ? p[index] & 63 : (p[index + 4] & 15) | (p[index - 4] >> 6) << 4;
-  const int minimum = index < 4 ? p[index + 4] & 63 : p[index + 4] >> 4 | (p[index] >> 6) << 4;
-  out.scale[0] = out.scale[1] = half(block) * static_cast<float>(scale);
-  out.min = -(half(block + 2) * static_cast<float>(minimum));
+  out.factor[0] = out.factor[1] = index < 4 ? p[index] & 63 : (p[index + 4] & 15) | (p[index - 4] >> 6) << 4;
+  out.min_factor = index < 4 ? p[index + 4] & 63 : p[index + 4] >> 4 | (p[index] >> 6) << 4;
+  out.minimum ^= 0x8000;
 }
 
 void q5_k(const std::uint8_t* block, int index, Group& out) {
@@ -73,9 +77,8 @@ void q6_k(const std::uint8_t* block, int index, Group& out) {
   const std::uint8_t* high = block + 128 + half_block * 32;
   for (int i = 0; i < 32; ++i)
     out.code[i] = static_cast<std::uint8_t>((low[i] >> (rest / 2 * 4) & 15) | (high[i] >> (rest * 2) & 3) << 4);
-  for (int i = 0; i < 2; ++i)
-    out.scale[i] = half(block + 208) * static_cast<float>(static_cast<std::int8_t>(block[192 + index * 2 + i]));
-  out.min = 0.0f;
+  out.scale = half_at(block + 208);
+  for (int i = 0; i < 2; ++i) out.factor[i] = static_cast<std::int8_t>(block[192 + index * 2 + i]);
 }
 
 }  // namespace
@@ -90,8 +93,9 @@ void unpack_group(const Format& format, const std::uint8_t* row, int group, Grou
   const int per_block = format.block_size / kQuantGroup;
   const std::uint8_t* b =
       row + static_cast<std::size_t>(group / per_block) * static_cast<std::size_t>(format.block_bytes);
-  out.scale[0] = out.scale[1] = half(b);
-  out.min = format.has_min ? half(b + 2) : 0.0f;
+  out.scale = half_at(b);
+  out.minimum = format.has_min ? half_at(b + 2) : 0;
+  out.factor[0] = out.factor[1] = out.min_factor = 1;
   switch (format.stored) {
     case Stored::q4_0:
       return nibbles(b + 2, out.code);
@@ -123,18 +127,21 @@ void dequantize_row(const Format& format, const std::uint8_t* row, int columns, 
   if (format.storage == Storage::f32) {
     std::memcpy(out, row, static_cast<std::size_t>(columns) * 4);
   } else if (format.storage == Storage::f16) {
-    for (int i = 0; i < columns; ++i) out[i] = half(row + static_cast<std::size_t>(i) * 2);
+    for (int i = 0; i < columns; ++i) out[i] = half(half_at(row + static_cast<std::size_t>(i) * 2));
   } else if (format.storage == Storage::bf16) {
     std::memset(out, 0, static_cast<std::size_t>(columns) * 4);
     for (int i = 0; i < columns; ++i)
       std::memcpy(reinterpret_cast<std::uint8_t*>(out + i) + 2, row + static_cast<std::size_t>(i) * 2, 2);
   } else {
-    Group group;
-    for (int i = 0; i < columns; ++i) {
-      if (i % kQuantGroup == 0) unpack_group(format, row, i / kQuantGroup, group);
-      const int at = i % kQuantGroup;
-      const float scaled = group.scale[at / 16] * static_cast<float>(group.code[at] - format.zero);
-      out[i] = format.has_min ? scaled + group.min : scaled;
+    for (int first = 0; first < columns; first += kQuantGroup) {
+      Group group;
+      unpack_group(format, row, first / kQuantGroup, group);
+      const float minimum = half(group.minimum) * static_cast<float>(group.min_factor);
+      for (int i = 0; i < kQuantGroup; ++i) {
+        const float scale = half(group.scale) * static_cast<float>(group.factor[i / 16]);
+        const float scaled = scale * static_cast<float>(group.code[i] - format.zero);
+        out[first + i] = format.has_min ? scaled + minimum : scaled;
+      }
     }
   }
 }

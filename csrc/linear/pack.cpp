@@ -9,62 +9,78 @@ namespace forebay {
 
 namespace {
 
-std::size_t group_bytes(const Format& format) {
-  const std::size_t codes = format.storage == Storage::u4 ? 256 : 512;
-  const std::size_t scales = format.storage == Storage::u8_half_groups ? 128 : 64;
-  return codes + scales + (format.has_min ? 64 : 0);
-}
-
 std::size_t panel_bytes(const Format& format, int columns) {
   if (!format.quantized())
-    return static_cast<std::size_t>(columns) * static_cast<std::size_t>(format.block_bytes * kLanes);
-  return static_cast<std::size_t>(columns / kQuantGroup) * group_bytes(format);
+    return static_cast<std::size_t>(columns) * static_cast<std::size_t>(format.block_bytes * kPanelRows);
+  const PanelLayout& layout = kPanelLayouts[static_cast<int>(format.storage)];
+  return static_cast<std::size_t>(columns / kQuantGroup / layout.groups) *
+         static_cast<std::size_t>(layout.head_bytes + layout.groups * layout.group_bytes);
 }
 
-// Lane `lane` of one packed group; layout in kernels.h.
-void pack_group(const Format& format, const Group& group, int lane, std::uint8_t* at) {
-  const bool is_u4 = format.storage == Storage::u4;
+bool is_u4(const Format& format) {
+  return format.storage == Storage::u4 || format.storage == Storage::u4_min || format.storage == Storage::u4_k;
+}
+
+void pack_codes(const Format& format, const Group& group, int lane, std::uint8_t* at) {
+  const int offset = format.has_min || is_u4(format) ? 0 : 128 - format.zero;  // to the storage's zero point
   for (int k = 0; k < kQuantGroup; ++k) {
-    const int step = k / 4, byte = lane * 4 + k % 4;
-    if (!is_u4)
-      at[step * 64 + byte] = group.code[k];
+    const int step = k / 4, byte = lane % kLanes * 4 + k % 4;
+    if (is_u4(format))
+      at[lane / kLanes * 256 + step % 4 * 64 + byte] |=
+          static_cast<std::uint8_t>(step < 4 ? group.code[k] : group.code[k] << 4);
     else
-      at[step % 4 * 64 + byte] |= static_cast<std::uint8_t>(step < 4 ? group.code[k] : group.code[k] << 4);
+      at[lane / kLanes * 512 + step * 64 + byte] = static_cast<std::uint8_t>(group.code[k] + offset);
   }
-  float* scales = reinterpret_cast<float*>(at + (is_u4 ? 256 : 512));
-  scales[lane] = group.scale[0];
-  if (format.storage == Storage::u8_half_groups) scales[16 + lane] = group.scale[1];
-  if (format.has_min) scales[16 + lane] = group.min;
+}
+
+void store_half(std::uint8_t* halves, int lane, std::uint16_t value) { std::memcpy(halves + 2 * lane, &value, 2); }
+
+// Row `lane` of one group of a panel, and its part of the superblock's head; layout in kernels.h.
+void pack_group(const Format& format, const Group& group, int lane, std::uint8_t* head, std::uint8_t* at) {
+  pack_codes(format, group, lane, at);
+  const bool has_head = format.block_size > kQuantGroup;
+  std::uint8_t* scales = at + (is_u4(format) ? 512 : 1024);
+  std::uint8_t* halves = has_head ? head : scales;
+  store_half(halves, lane, group.scale);
+  if (format.has_min) store_half(halves + 64, lane, group.minimum);
+  if (!has_head) return;
+  scales[lane] = static_cast<std::uint8_t>(group.factor[0]);
+  scales[32 + lane] = static_cast<std::uint8_t>(format.has_min ? group.min_factor : group.factor[1]);
+}
+
+void pack_quantized(const Format& format, const std::uint8_t* row, int columns, int lane, std::uint8_t* panel) {
+  const PanelLayout& layout = kPanelLayouts[static_cast<int>(format.storage)];
+  Group group;
+  for (int first = 0; first < columns / kQuantGroup; first += layout.groups) {
+    std::uint8_t* head = panel;
+    panel += layout.head_bytes;
+    for (int i = 0; i < layout.groups; ++i, panel += layout.group_bytes) {
+      unpack_group(format, row, first + i, group);
+      pack_group(format, group, lane, head, panel);
+    }
+  }
 }
 
 void pack_row(const Format& format, const std::uint8_t* row, int columns, int lane, std::uint8_t* panel) {
-  if (format.quantized()) {
-    Group group;
-    const std::size_t stride = group_bytes(format);
-    for (int g = 0; g < columns / kQuantGroup; ++g) {
-      unpack_group(format, row, g, group);
-      pack_group(format, group, lane, panel + static_cast<std::size_t>(g) * stride);
-    }
-    return;
-  }
+  if (format.quantized()) return pack_quantized(format, row, columns, lane, panel);
   const std::size_t size = static_cast<std::size_t>(format.block_bytes);
   for (std::size_t k = 0; k < static_cast<std::size_t>(columns); ++k)
-    std::memcpy(panel + (k * kLanes + static_cast<std::size_t>(lane)) * size, row + k * size, size);
+    std::memcpy(panel + (k * kPanelRows + static_cast<std::size_t>(lane)) * size, row + k * size, size);
 }
 
 }  // namespace
 
 PackedMatrix pack(const Format& format, const std::uint8_t* data, int rows, int columns, ThreadPool& pool) {
-  const int panels = (rows + kLanes - 1) / kLanes;
+  const int panels = (rows + kPanelRows - 1) / kPanelRows;
   const std::size_t stride = panel_bytes(format, columns);
   PackedMatrix out{AlignedBuffer(static_cast<std::size_t>(panels) * stride),
-                   {format.storage, rows, columns, format.zero, format.has_min, stride, nullptr}};
+                   {format.storage, rows, columns, stride, nullptr, nullptr}};
   out.view.data = out.memory.data();
   pool.run([&](int thread) {
     const Part part = part_of(panels, thread, pool.size());
-    for (int row = part.begin * kLanes; row < std::min(part.end * kLanes, rows); ++row)
-      pack_row(format, data + static_cast<std::size_t>(row) * format.row_bytes(columns), columns, row % kLanes,
-               out.memory.data() + static_cast<std::size_t>(row / kLanes) * stride);
+    for (int row = part.begin * kPanelRows; row < std::min(part.end * kPanelRows, rows); ++row)
+      pack_row(format, data + static_cast<std::size_t>(row) * format.row_bytes(columns), columns, row % kPanelRows,
+               out.memory.data() + static_cast<std::size_t>(row / kPanelRows) * stride);
   });
   return out;
 }

@@ -19,7 +19,7 @@ struct Chains : Chains<Dot, N - 1> {
     Chains<Dot, N - 1>::step(blocks, a);
     dot.step(blocks[(N - 1) / kRowTile], a + (N - 1) % kRowTile * 4);
   }
-  I32x16 all() const { return xor_i(Chains<Dot, N - 1>::all(), dot.finish(0)); }
+  I32x16 all() const { return xor_i(Chains<Dot, N - 1>::all(), dot.finish(set1_i(0))); }
 };
 template <class Dot>
 struct Chains<Dot, 0> {
@@ -31,19 +31,19 @@ struct Chains<Dot, 0> {
 // alone can do.
 template <class Dot>
 std::uint64_t dot_chains(int steps, std::int32_t* kept) {
-  constexpr int kChains = kDotPanels * kRowTile;
+  constexpr int kChains = kTileVectors * kRowTile;
   std::uint8_t codes[64];
   std::int8_t activations[kRowTile * 4];
   std::memset(codes, 1, sizeof codes);
   std::memset(activations, 1, sizeof activations);
   const std::int8_t* a = activations;
   __asm__ volatile("" : "+r"(a));  // nobody knows that these are ones
-  U8x64 blocks[kDotPanels];
-  for (int i = 0; i < kDotPanels; ++i) blocks[i] = load_u8(codes);
+  U8x64 blocks[kTileVectors];
+  for (int i = 0; i < kTileVectors; ++i) blocks[i] = load_u8(codes);
   Chains<Dot, kChains> chains;
   for (int step = 0; step < steps; ++step) {
     FOREBAY_UNROLL
-    for (int i = 0; i < kDotPanels; ++i) make_opaque(blocks[i]);  // else the products, always the same, leave the loop
+    for (int i = 0; i < kTileVectors; ++i) make_opaque(blocks[i]);  // else the products, always the same, leave the loop
     chains.step(blocks, a);
   }
   *kept = reduce_max_i(chains.all());

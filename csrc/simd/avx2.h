@@ -6,7 +6,8 @@
 namespace forebay::FOREBAY_ISA {
 
 constexpr int kRowTile = 2;
-constexpr int kDotPanels = 1;
+constexpr int kTileVectors = 1;
+constexpr int kQueryTile = 1;
 constexpr int kFmaChains = 6;
 
 struct F32x16 {
@@ -158,6 +159,15 @@ inline F32x16 load_bf16(const std::uint16_t* p) {
           _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(load_8_words(p + 8)), 16))};
 }
 
+inline F32x16 load_u8_f32(const std::uint8_t* p) {
+  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  return to_f32({_mm256_cvtepu8_epi32(bytes), _mm256_cvtepu8_epi32(_mm_srli_si128(bytes, 8))});
+}
+inline F32x16 load_i8_f32(const std::int8_t* p) {
+  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  return to_f32({_mm256_cvtepi8_epi32(bytes), _mm256_cvtepi8_epi32(_mm_srli_si128(bytes, 8))});
+}
+
 inline U8x64 load_u8(const std::uint8_t* p) {
   const __m256i* q = reinterpret_cast<const __m256i*>(p);
   return {_mm256_loadu_si256(q), _mm256_loadu_si256(q + 1)};
@@ -178,6 +188,7 @@ inline __m256i broadcast_4(const std::int8_t* a) {
 // Even and odd bytes widened to 16 bits: madd is exact where maddubs would saturate on 8-bit codes.
 struct DotU8 {
   I32x16 sum = set1_i(0);
+  void begin(I32x16 start) { sum = start; }
   static __m256i dot(__m256i w, __m256i even, __m256i odd) {
     const __m256i low = _mm256_madd_epi16(_mm256_and_si256(w, _mm256_set1_epi16(255)), even);
     return _mm256_add_epi32(low, _mm256_madd_epi16(_mm256_srli_epi16(w, 8), odd));
@@ -188,7 +199,7 @@ struct DotU8 {
     sum.lo = _mm256_add_epi32(sum.lo, dot(w.lo, even, odd));
     sum.hi = _mm256_add_epi32(sum.hi, dot(w.hi, even, odd));
   }
-  I32x16 finish(std::int32_t start) const { return add_i(sum, set1_i(start)); }
+  I32x16 finish(I32x16) const { return sum; }
 };
 
 // Codes of at most 15: a maddubs step adds at most 2 * 15 * 127, so 8 steps stay below 2^15 and nothing saturates.
@@ -199,9 +210,10 @@ struct DotU4 {
     lo = _mm256_add_epi16(lo, _mm256_maddubs_epi16(w.lo, both));
     hi = _mm256_add_epi16(hi, _mm256_maddubs_epi16(w.hi, both));
   }
-  I32x16 finish(std::int32_t start) const {
+  void begin(I32x16) {}
+  I32x16 finish(I32x16 start) const {
     const __m256i ones = _mm256_set1_epi16(1);
-    return add_i({_mm256_madd_epi16(lo, ones), _mm256_madd_epi16(hi, ones)}, set1_i(start));
+    return add_i({_mm256_madd_epi16(lo, ones), _mm256_madd_epi16(hi, ones)}, start);
   }
 };
 

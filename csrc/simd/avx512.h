@@ -5,8 +5,9 @@
 
 namespace forebay::FOREBAY_ISA {
 
-constexpr int kRowTile = 8;
-constexpr int kDotPanels = 2;
+constexpr int kRowTile = 6;
+constexpr int kTileVectors = 2;
+constexpr int kQueryTile = 6;
 constexpr int kFmaChains = 12;
 
 struct F32x16 {
@@ -102,6 +103,13 @@ inline F32x16 load_bf16(const std::uint16_t* p) {
   return {_mm512_castsi512_ps(_mm512_slli_epi32(wide, 16))};
 }
 
+inline F32x16 load_u8_f32(const std::uint8_t* p) {
+  return {_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))))};
+}
+inline F32x16 load_i8_f32(const std::int8_t* p) {
+  return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))))};
+}
+
 inline U8x64 load_u8(const std::uint8_t* p) { return {_mm512_loadu_si512(p)}; }
 inline void make_opaque(U8x64& a) { __asm__ volatile("" : "+v"(a.v)); }
 inline U8x64 low_nibbles(U8x64 a) { return {_mm512_and_si512(a.v, _mm512_set1_epi8(15))}; }
@@ -109,12 +117,13 @@ inline U8x64 high_nibbles(U8x64 a) { return low_nibbles({_mm512_srli_epi16(a.v, 
 
 struct DotU8 {
   I32x16 sum = set1_i(0);
+  void begin(I32x16 start) { sum = start; }
   void step(U8x64 w, const std::int8_t* a) {
     std::int32_t four;
     std::memcpy(&four, a, 4);
     sum.v = _mm512_dpbusd_epi32(sum.v, w.v, _mm512_set1_epi32(four));
   }
-  I32x16 finish(std::int32_t start) const { return add_i(sum, set1_i(start)); }
+  I32x16 finish(I32x16) const { return sum; }
 };
 using DotU4 = DotU8;
 

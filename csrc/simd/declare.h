@@ -7,17 +7,21 @@ namespace forebay::FOREBAY_ISA {
 
 void quantize(const float* x, int row_begin, int row_end, const QuantizedRows& out);
 void linear_quantized(const PackedWeight& w, const QuantizedRows& x, int rows, int panel_begin, int panel_end,
-                      const float* bias, float* y);
-void linear_float(const PackedWeight& w, const float* x, int rows, int panel_begin, int panel_end, const float* bias,
-                  float* y);
+                      const float* residual, float* y);
+void linear_float(const PackedWeight& w, const float* x, int rows, int panel_begin, int panel_end,
+                  const float* residual, float* y);
+void linear_gated(Activation activation, const PackedWeight& gate, const PackedWeight& up, const QuantizedRows& x,
+                  int rows, int panel_begin, int panel_end, const QuantizedRows& out);
 void rms_norm(const float* x, const float* weight, float* y, std::size_t groups, int width, float eps);
 void rope(const float* x, float* y, int heads, int head_dim, const float* cos, const float* sin, int rotary_dim);
-void to_f16(const float* x, std::uint16_t* y, int n);
+void kv_write(const KVLayer& cache, const float* k, const float* v, int slot);
 void act_mul(Activation activation, const float* gate, const float* up, float* y, std::size_t n);
 void add(const float* x, const float* y, float* out, std::size_t n);
 void scale(const float* x, float factor, float* y, std::size_t n);
 void softcap(const float* x, float cap, float* y, std::size_t n);
-void attention(const AttentionArgs& args, const AttentionTile& tile, int kv_head, float* scratch);
+void attention(const AttentionArgs& args, const AttentionTile& tile, int kv_head, const SegmentRange& range,
+               float* scratch);
+void attention_join(const AttentionArgs& args, const AttentionTile& tile, int kv_head, const SegmentRange& range);
 RowStats row_stats(const float* logits, int n);
 float log_sum_exp(const float* logits, int n, float max);
 void weights(const float* logits, int n, float inverse_temperature, float max_scaled, float* w);

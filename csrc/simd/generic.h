@@ -3,8 +3,9 @@
 
 namespace forebay::FOREBAY_ISA {
 
-constexpr int kRowTile = 4;    // rows of activations a linear kernel keeps in registers
-constexpr int kDotPanels = 1;  // times kRowTile, and kFmaChains: chains that hide latency and stay in registers
+constexpr int kRowTile = 4;      // rows of activations that a linear kernel keeps in registers, by
+constexpr int kTileVectors = 1;  // vectors of quantized outputs; kTileVectors kRowTile and kFmaChains chains hide latency
+constexpr int kQueryTile = 1;    // queries that attention keeps in registers
 constexpr int kFmaChains = 4;
 
 struct F32x16 {
@@ -166,6 +167,9 @@ inline void store_f16(std::uint16_t* p, F32x16 a) {
 inline void store_f16_n(std::uint16_t* p, F32x16 a, int n) {
   for (int i = 0; i < n; ++i) p[i] = narrow_f16(a.v[i]);
 }
+// Small integers, exactly.
+inline F32x16 load_u8_f32(const std::uint8_t* p) { FOREBAY_EACH(F32x16, static_cast<float>(p[i])); }
+inline F32x16 load_i8_f32(const std::int8_t* p) { FOREBAY_EACH(F32x16, static_cast<float>(p[i])); }
 inline F32x16 load_bf16(const std::uint16_t* p) {
   I32x16 wide;
   for (int i = 0; i < 16; ++i) wide.v[i] = static_cast<std::int32_t>(static_cast<std::uint32_t>(p[i]) << 16);
@@ -188,14 +192,16 @@ inline U8x64 high_nibbles(U8x64 a) {
   return a;
 }
 
-// Exact dot products of 16 weight rows with one activation row, four columns a step, over at most 32 columns.
+// Exact dot products of 16 weight rows with one activation row, four columns a step, over at most 32 columns, plus `start`:
+// told to both begin and finish, of which one adds it.
 struct DotU8 {
   I32x16 sum = set1_i(0);
+  void begin(I32x16 start) { sum = start; }
   void step(U8x64 w, const std::int8_t* a) {
     for (int i = 0; i < 16; ++i)
       sum.v[i] += w.v[4 * i] * a[0] + w.v[4 * i + 1] * a[1] + w.v[4 * i + 2] * a[2] + w.v[4 * i + 3] * a[3];
   }
-  I32x16 finish(std::int32_t start) const { return add_i(sum, set1_i(start)); }
+  I32x16 finish(I32x16) const { return sum; }
 };
 using DotU4 = DotU8;  // codes of at most 15
 

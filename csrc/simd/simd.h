@@ -16,4 +16,12 @@
 
 #include "simd/math.h"
 
+#define FOREBAY_INLINE inline __attribute__((always_inline))
 #define FOREBAY_UNROLL _Pragma("GCC unroll 16")
+
+namespace forebay::FOREBAY_ISA {
+
+// Asks for the cache line at p, to the second level.
+inline void prefetch(const std::uint8_t* p) { __builtin_prefetch(p, 0, 2); }
+
+}  // namespace forebay::FOREBAY_ISA

@@ -65,6 +65,7 @@ class Seen:
     preemptions: int
     cached_tokens: int
     aborted: int  # completions
+    answer_class: str
 
 
 def seen(llm: LLM, results: Sequence[GenerateResult]) -> Seen:
@@ -77,6 +78,7 @@ def seen(llm: LLM, results: Sequence[GenerateResult]) -> Seen:
         preemptions=sum(len(record.preempted) for record in records),
         cached_tokens=sum(c.num_cached_tokens for r in results for c in r.completions),
         aborted=int(llm.metrics.value("forebay_requests_finished", "abort")),
+        answer_class=llm.info.answer_class,
     )
 
 

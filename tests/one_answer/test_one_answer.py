@@ -18,8 +18,14 @@ from tests.support.prompts import mixed_prompts
 
 NUM_PROMPTS = 24
 MAX_TOKENS = 16
-BASE: dict[str, Any] = {"backend.name": "native", "model.max_model_len": 1024, "kv.num_blocks": 4096,
-                        "kv.prefix_cache": False, "scheduler.max_requests": 64}  # fmt: skip
+BASE: dict[str, Any] = {
+    "backend.name": "native",
+    "model.max_model_len": 1024,
+    "kv.num_blocks": 4096,
+    "kv.prefix_cache": False,
+    "scheduler.max_requests": 64,
+    "scheduler.full_budget_decodes": 64,
+}
 CASES: dict[str, dict[str, Any]] = {
     "all at once": {},
     "chunks of 16": {"scheduler.chunk_size": 16},
@@ -27,7 +33,9 @@ CASES: dict[str, dict[str, Any]] = {
     "chunks of 512": {"scheduler.token_budget": 1024, "scheduler.chunk_size": 512},
     "one thread": {"backend.threads": 1},
     "two threads": {"backend.threads": 2},
+    "prompts that shrink": {"scheduler.full_budget_decodes": 4},
     "blocks of 32": {"kv.block_size": 32},
+    "blocks of 24": {"kv.block_size": 24},
     "avx2": {"backend.isa": "avx2"},
 }
 PREEMPTED: dict[str, Any] = {"kv.num_blocks": 128, "scheduler.overcommit": 6.0}

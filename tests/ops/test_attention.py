@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from forebay.core.kv_spec import KVSpec
+from forebay.ops.native import NativeBackend
 from forebay.ops.protocol import Backend, Plan
 from forebay.ops.tensor import F32Array
 from tests.ops.harness import GENERIC, REFERENCE, bits, f32_tensor, kv_spec, limits, step, variants
@@ -42,7 +43,7 @@ def plan_of(backend: Backend, c: Case, max_tokens: int = 256) -> Plan:
         ops.kv_write(0, ops.embed(f32_tensor(c.k)), ops.embed(f32_tensor(c.v)))
         ops.logits(ops.rows(ops.attention(ops.embed(f32_tensor(c.q)), 0, 0.25)))
 
-    return backend.compile(forward, c.kv, limits(max_tokens, requests=4, model_len=1024, num_blocks=BLOCKS))
+    return backend.compile(forward, c.kv, limits(max_tokens, requests=8, model_len=1024, num_blocks=BLOCKS))
 
 
 def table_of(c: Case, seed: int = 0) -> list[int]:
@@ -76,6 +77,10 @@ SHAPES = [
     {"n": 200, "window": 1},
     {"n": 150, "window": 70, "dtype": "f16"},
     {"n": 130, "head_dim": 128, "block_size": 32, "window": 64},
+    {"n": 250, "head_dim": 32, "heads": 14, "dtype": "f16"},
+    {"n": 90, "head_dim": 20, "heads": 6, "kv_heads": 2, "block_size": 7, "dtype": "int8"},
+    {"n": 131, "head_dim": 64, "heads": 9, "kv_heads": 3, "dtype": "int8"},
+    {"n": 150, "head_dim": 64, "heads": 7, "window": 70, "dtype": "int8"},
 ]
 
 
@@ -103,6 +108,47 @@ def test_decode_equals_prefill_and_block_size_does_not_matter() -> None:
         c = case(70, block_size=block_size)
         for backend in variants():
             assert (bits(prefill(plan_of(backend, c), c, list(range(1, 70)))) == wanted).all()
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f16", "int8"])
+def test_a_row_whose_segments_many_threads_share_has_its_bits(dtype: str) -> None:
+    c = case(620, heads=3, head_dim=64, dtype=dtype)
+    edges = [256, 512, 616, 617, 618, 619]
+    wanted = bits(prefill(plan_of(GENERIC, c), c, edges))
+    for backend in [NativeBackend(threads=threads) for threads in (1, 2, 3, 8)]:
+        assert (bits(prefill(plan_of(backend, c), c, edges)) == wanted).all(), backend.choices()
+
+
+@pytest.mark.parametrize("kv_heads", [1, 3])
+def test_a_step_of_many_lengths_gives_every_request_its_own_bits(kv_heads: int) -> None:
+    """Requests at contexts 0, 69, 199, 32 and 129 decode, and one computes rows 40 .. 99, all in one step."""
+    last, lengths = [0, 69, 199, 32, 129, 99], [1, 1, 1, 1, 1, 60]
+    c = case(200, heads=3, kv_heads=kv_heads, head_dim=64, dtype="f16", block_size=32)
+    firsts = [end + 1 - count for end, count in zip(last, lengths, strict=True)]
+    tables = np.full((6, 7), -1)
+    used = 0
+    for request, end in enumerate(last):
+        blocks = end // 32 + 1
+        tables[request, :blocks] = range(used, used + blocks)
+        used += blocks
+
+    def columns(request: int, start: int, stop: int) -> tuple[list[int], list[int]]:
+        return list(range(start, stop)), [int(tables[request, p // 32]) * 32 + p % 32 for p in range(start, stop)]
+
+    wanted = bits(prefill(plan_of(GENERIC, c), c, []))
+    for backend in [*variants(), NativeBackend(threads=3), NativeBackend(threads=8)]:
+        plan = plan_of(backend, c)
+        for request, first in enumerate(firsts):
+            if first:
+                position, slots = columns(request, 0, first)
+                plan.run_logits(step(position, position, slots=[slots], tables=[[tables[request]]]))
+        parts = [columns(r, first, end + 1) for r, (first, end) in enumerate(zip(firsts, last, strict=True))]
+        position = [p for part, _ in parts for p in part]
+        owner = [r for r, (part, _) in enumerate(parts) for _ in part]
+        got = plan.run_logits(
+            step(position, position, owner, slots=[[s for _, own in parts for s in own]], tables=[tables])
+        )
+        assert (bits(got) == wanted[position]).all(), backend.choices()
 
 
 def batch_of_two(c: Case, blocks: tuple[list[int], list[int]]) -> Any:

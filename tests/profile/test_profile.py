@@ -68,7 +68,7 @@ def test_a_profile_is_frozen() -> None:
         ('[kv]\nblock_size = "auto"', "kv.block_size", "got 'auto'"),
         ("[kv]\nblock_size = true", "kv.block_size", "got True"),
         ("[kv]\nprefix_cache = 1", "kv.prefix_cache", "true or false, got 1"),
-        ('[kv]\ndtype = "f8"', "kv.dtype", 'one of "f16", "f32", got'),
+        ('[kv]\ndtype = "f8"', "kv.dtype", 'one of "f16", "f32", "int8", got'),
         ("[kv]\nmemory_gib = nan", "kv.memory_gib", 'a number from 0.001 to 65536 or "auto", got nan'),
         ('[backend]\nthreads = "all"', "backend.threads", 'an integer from 1 to 1024 or "auto"'),
         ("[scheduler]\novercommit = 0.5", "scheduler.overcommit", "a number from 1 to 100, got 0.5"),

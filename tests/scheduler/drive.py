@@ -32,6 +32,7 @@ class Setup:
     max_waiting: int = 12
     batching: str = "continuous"
     priorities: bool = True
+    full_budget_decodes: int | None = None
 
 
 class Drive:
@@ -41,8 +42,9 @@ class Drive:
         self.setup, self.rng = setup, rng
         self.clock = ManualClock()
         config = SchedulerConfig(
-            setup.token_budget, setup.chunk_size, setup.max_requests, setup.max_waiting, setup.batching
-        )
+            setup.token_budget, setup.chunk_size, setup.max_requests, setup.max_waiting, setup.batching,
+            full_budget_decodes=setup.full_budget_decodes,
+        )  # fmt: skip
         kv = kv_spec(setup.windows, setup.block_size)
         self.blocks = BlockManager(
             kv,

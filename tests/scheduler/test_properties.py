@@ -25,6 +25,7 @@ SETUPS = st.builds(
     max_waiting=st.integers(2, 12),
     batching=st.sampled_from(["continuous", "continuous", "continuous", "static"]),
     priorities=st.booleans(),
+    full_budget_decodes=st.sampled_from([None, None, 1, 2]),
 )
 BASES = [[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12], [1, 2, 3, 4, 9, 9, 9, 9, 9, 9], [5] * 16]
 

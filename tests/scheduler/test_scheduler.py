@@ -30,8 +30,11 @@ class Engine:
         max_requests: int = 8,
         max_waiting: int = 8,
         batching: str = "continuous",
+        full_budget_decodes: int | None = None,
     ) -> None:
-        config = SchedulerConfig(token_budget, chunk_size, max_requests, max_waiting, batching)
+        config = SchedulerConfig(
+            token_budget, chunk_size, max_requests, max_waiting, batching, full_budget_decodes=full_budget_decodes
+        )
         self.clock = ManualClock()
         self.blocks = BlockManager(
             kv_spec(), num_blocks, prefix_cache=prefix_cache, overcommit=overcommit, chunk_size=config.max_chunk
@@ -331,6 +334,19 @@ def test_a_draft_is_never_worth_a_preemption() -> None:
     scheduled = engine.schedule()
     assert shape(scheduled) == {"a": (6, 1), "b": (6, 1)}
     assert scheduled.record.preempted == ()
+
+
+@pytest.mark.parametrize(
+    ("decodes", "prompt_tokens"), [(1, 31), (2, 30), (3, 21), (4, 16), (7, 9), (8, 8), (12, 5), (20, 4)]
+)
+def test_prompts_shrink_as_more_requests_wait_for_them(decodes: int, prompt_tokens: int) -> None:
+    """Budget 32, whole beside 2 decodes: 64 / n beside n, but an eighth of the budget, which is 4, always."""
+    engine = Engine(200, token_budget=32, max_requests=32, max_waiting=32, full_budget_decodes=2)
+    for i in range(decodes):
+        engine.scheduler.add([request(f"d{i}", [i + 1], 9)])
+    engine.step()
+    engine.scheduler.add([request("running", range(1, 60), 1)])
+    assert shape(engine.schedule())["running"] == (0, prompt_tokens)
 
 
 def test_static_batching_runs_a_batch_to_its_end() -> None:

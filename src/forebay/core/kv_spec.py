@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-KV_ITEMSIZE = {"f32": 4, "f16": 2}
+KV_ITEMSIZE = {"f32": 4, "f16": 2, "int8": 1}
+KV_SCALE_BYTES = {"int8": 4}  # one float per token, head, and K or V
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +23,8 @@ class KVGroup:
 
     def bytes_per_token(self) -> int:
         """Bytes of K and V of one token over all layers of the group."""
-        return 2 * len(self.layers) * self.num_kv_heads * self.head_dim * KV_ITEMSIZE[self.dtype]
+        row = self.head_dim * KV_ITEMSIZE[self.dtype] + KV_SCALE_BYTES.get(self.dtype, 0)
+        return 2 * len(self.layers) * self.num_kv_heads * row
 
 
 @dataclass(frozen=True, slots=True)

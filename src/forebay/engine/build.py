@@ -113,6 +113,7 @@ def _scheduler_config(resolved: ResolvedProfile) -> SchedulerConfig:
     return SchedulerConfig(
         token_budget=settings.token_budget,
         chunk_size=settings.chunk_size,
+        full_budget_decodes=settings.full_budget_decodes,
         max_requests=settings.max_requests,
         max_waiting=settings.max_waiting,
         batching=settings.batching,

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from forebay.core.kv_spec import KVGroup, KVSpec
+from forebay.core.kv_spec import KV_ITEMSIZE, KVGroup, KVSpec
 from forebay.errors import ProfileError
 from forebay.ops import _native
 from forebay.ops.protocol import I32Array, Ops, PlanLimits, RopeTable, SampleBatch, StepBatch, StepOutputs
@@ -61,10 +61,13 @@ class NativeBackend:
         return dict(self._choices)
 
 
-def _group(group: KVGroup) -> tuple[list[int], int, int, bool, int]:
-    if group.dtype not in ("f32", "f16"):
-        raise ProfileError(f"kv.dtype must be f32 or f16 on the native backend, got {group.dtype!r}", param="dtype")
-    return list(group.layers), group.num_kv_heads, group.head_dim, group.dtype == "f16", group.window or 0
+def _group(group: KVGroup) -> tuple[list[int], int, int, str, int]:
+    if group.dtype not in KV_ITEMSIZE:
+        raise ProfileError(
+            f"kv.dtype must be one of {', '.join(KV_ITEMSIZE)} on the native backend, got {group.dtype!r}",
+            param="dtype",
+        )
+    return list(group.layers), group.num_kv_heads, group.head_dim, group.dtype, group.window or 0
 
 
 class NativeOps:

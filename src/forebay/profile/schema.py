@@ -86,8 +86,11 @@ class KVSection(_Section, Generic[A]):
 
     section: ClassVar[str] = "kv"
 
-    dtype: Literal["f16", "f32"] = setting(
-        "f16", "How keys and values are stored; part of the answer class.", choices=("f16", "f32")
+    dtype: Literal["f16", "f32", "int8"] = setting(
+        "f16",
+        "How keys and values are stored; part of the answer class. `int8` has one scale per token and head, and takes "
+        "about half the memory of `f16`.",
+        choices=("f16", "f32", "int8"),
     )
     block_size: int = setting(
         16, "Tokens per block, the unit of allocation and of prefix reuse.", unit="tokens", minimum=1, maximum=1024
@@ -139,6 +142,14 @@ class SchedulerSection(_Section, Generic[A]):
         minimum=1,
         maximum=2**20,
         auto=True,
+    )
+    full_budget_decodes: int = setting(
+        4,
+        "Up to this many decoding requests wait for a step with a whole `token_budget`. Beside n a step takes at most "
+        "`token_budget * full_budget_decodes / n` prompt tokens, but always an eighth of the budget.",
+        unit="requests",
+        minimum=1,
+        maximum=65536,
     )
     max_requests: int = setting(64, "Most requests that run at once.", unit="requests", minimum=1, maximum=65536)
     max_waiting: int = setting(

@@ -11,6 +11,7 @@ from forebay.errors import ProfileError
 class SchedulerConfig:
     """token_budget: most tokens in one step. chunk_size: most tokens of one request in one step; None is the budget.
     max_requests: most running at once. max_waiting: most in the queue. batching: "continuous", or "static" to compare.
+    full_budget_decodes: how many decoding requests may wait for a whole budget of prompt tokens; None: any number.
     """
 
     token_budget: int = 512
@@ -18,9 +19,10 @@ class SchedulerConfig:
     max_requests: int = 64
     max_waiting: int = 256
     batching: str = "continuous"
+    full_budget_decodes: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("token_budget", "chunk_size", "max_requests", "max_waiting"):
+        for name in ("token_budget", "chunk_size", "full_budget_decodes", "max_requests", "max_waiting"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ProfileError(f"{name} must be at least 1, got {value}", param=f"scheduler.{name}")
@@ -32,6 +34,13 @@ class SchedulerConfig:
     @property
     def max_chunk(self) -> int:
         return min(self.chunk_size or self.token_budget, self.token_budget)
+
+    def prompt_tokens(self, decodes: int) -> int:
+        """Most prompt tokens in a step beside this many decoding requests: each of them waits for all of those tokens,
+        so that tokens times requests stay bounded. Prompts always keep an eighth of the budget."""
+        if self.full_budget_decodes is None or decodes <= self.full_budget_decodes:
+            return self.token_budget
+        return max(self.token_budget * self.full_budget_decodes // decodes, self.token_budget // 8, 1)
 
     @property
     def max_running(self) -> int:

@@ -141,10 +141,17 @@ class Scheduler:
         return step.build(self._blocks, self.events, len(self._admission.waiting), self._profile_digest)
 
     def _extend_running(self, step: StepBuilder) -> None:
-        order = sorted(self._running, key=_is_behind)  # stable: rank order within each half
-        for others, request in zip(range(len(order) - 1, -1, -1), order, strict=True):
-            if request.status is RequestStatus.RUNNING:
-                self._extend(step, request, others)
+        behind = [request for request in self._running if _is_behind(request)]
+        decoding = [request for request in self._running if not _is_behind(request)]
+        self._extend_each(step, decoding, len(behind))
+        step.budget.limit(self._config.prompt_tokens(len(decoding)))
+        self._extend_each(step, behind, 0)
+
+    def _extend_each(self, step: StepBuilder, requests: Sequence[Request], others: int) -> None:
+        """In order; `others` running requests come after them."""
+        for after, request in zip(range(len(requests) - 1, -1, -1), requests, strict=True):
+            if request.status is RequestStatus.RUNNING:  # else it was preempted for one before it
+                self._extend(step, request, after + others)
 
     def _extend(self, step: StepBuilder, request: Request, others: int) -> None:
         """Give a running request its rows and blocks. `others`: running requests that have yet to get a token."""

@@ -13,5 +13,9 @@ class TokenBudget:
         self.left -= given
         return given
 
+    def limit(self, most: int) -> None:
+        """Leave at most this many."""
+        self.left = min(self.left, most)
+
     def give_back(self, count: int) -> None:
         self.left += count

@@ -36,18 +36,18 @@ def test_rope_turns_only_its_dimensions() -> None:
 
 
 def test_kv_write_reads_float32_and_writes_the_caches_format() -> None:
-    assert cost.kv_write(3, 16, 2) == Cost(3 * 2 * 16 * 6, 0, None, 3 * 2 * 16 * 2)
+    assert cost.kv_write(3, 16, 64) == Cost(3 * 2 * 16 * 6, 0, None, 3 * 2 * 16 * 2)
 
 
 def test_attention_of_decode_reads_the_keys_of_each_request() -> None:
     # 2 requests at position 9 see 10 keys; 4 heads over 2 kv heads of 8, f16: K and V 2 * 10 * 16 * 2 = 640 a request
     # q and out: 2 rows of 32, 4 bytes, twice. Each key costs every head 8 multiplications and additions, twice.
-    assert cost.attention([9, 9], 1, 4, 2, 8, 2) == Cost(2 * 640 + 512, 2 * 10 * 4 * 8 * 4, "fma_f32", 1280)
+    assert cost.attention([9, 9], 1, 32, 64) == Cost(2 * 640 + 512, 2 * 10 * 4 * 8 * 4, "fma_f32", 1280)
 
 
 def test_attention_of_prefill_is_causal_and_shares_keys() -> None:
     # one request, rows at positions 2, 3, 4: they see 3 + 4 + 5 = 12 keys of the 5 that are read once
-    assert cost.attention([2], 3, 1, 1, 4, 4) == Cost(2 * 5 * 4 * 4 + 2 * 3 * 4 * 4, 12 * 4 * 4, "fma_f32", 160)
+    assert cost.attention([2], 3, 4, 32) == Cost(2 * 5 * 4 * 4 + 2 * 3 * 4 * 4, 12 * 4 * 4, "fma_f32", 160)
 
 
 def test_logits_are_read_once() -> None:

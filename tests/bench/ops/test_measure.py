@@ -159,7 +159,7 @@ def test_copies_make_the_wanted_working_set() -> None:
     assert 2**20 - 2560 < working_set(case, copies) < 2**20 + case.cost.bytes
     assert copies_for(case, 2**20, peak=1.0) == 1  # one call takes longer than a step should
     assert copies_for(case, 1, peak=1e15) == 1
-    (attention, _) = small_cases("attention")
+    attention = small_cases("attention")[0]
     assert copies_for(attention, HOT_BYTES, peak=1e15) == HOT_BYTES // attention.cost.reused
 
 

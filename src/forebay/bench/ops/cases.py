@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from forebay.bench.ops import cost, subjects
 from forebay.bench.ops.cost import Cost
 from forebay.bench.ops.model_shape import HEAD, ModelShape
-from forebay.bench.ops.subjects import KV_ITEM_BYTES, Subject
+from forebay.bench.ops.subjects import KV_DTYPES, Subject, kv_group
 from forebay.bench.ops.synthetic import StepShape
 from forebay.errors import BenchError
 from forebay.ops.protocol import Ops
@@ -132,14 +132,22 @@ def _rope(shape: ModelShape, shape_set: ShapeSet) -> Iterator[Case]:
 
 def _kv_write(shape: ModelShape, shape_set: ShapeSet) -> Iterator[Case]:
     width = shape.kv_heads * shape.head_dim
-    return _at_every_step(subjects.kv_write(shape), shape_set, lambda rows: cost.kv_write(rows, width, KV_ITEM_BYTES))
+    for dtype in KV_DTYPES:
+        token_bytes = kv_group(shape, dtype, 1).bytes_per_token()
+
+        def cost_of(rows: int, token_bytes: int = token_bytes) -> Cost:
+            return cost.kv_write(rows, width, token_bytes)
+
+        yield from _at_every_step(subjects.kv_write(shape, dtype), shape_set, cost_of)
 
 
 def _attention(shape: ModelShape, shape_set: ShapeSet) -> Iterator[Case]:
-    for step in shape_set.attention_steps:
-        starts = [step.start] * step.requests
-        least = cost.attention(starts, step.rows_each, shape.heads, shape.kv_heads, shape.head_dim, KV_ITEM_BYTES)
-        yield Case(subjects.attention(shape), step, least)
+    for dtype in KV_DTYPES:
+        subject, token_bytes = subjects.attention(shape, dtype), kv_group(shape, dtype, 1).bytes_per_token()
+        for step in shape_set.attention_steps:
+            starts = [step.start] * step.requests
+            least = cost.attention(starts, step.rows_each, shape.heads * shape.head_dim, token_bytes)
+            yield Case(subject, step, least)
 
 
 def _act_mul(shape: ModelShape, shape_set: ShapeSet) -> Iterator[Case]:

@@ -72,19 +72,20 @@ def rope(rows: int, heads: int, head_dim: int, rotary_dim: int) -> Cost:
     return Cost(2 * F32 * rows * heads * head_dim + F32 * rows * rotary_dim, 3 * rows * heads * rotary_dim, FMA)
 
 
-def kv_write(rows: int, kv_width: int, itemsize: int) -> Cost:
-    """bytes = 2 T W (4 + itemsize): K and V read as float32, written in the cache's format."""
-    return Cost(2 * rows * kv_width * (F32 + itemsize), 0, None, 2 * rows * kv_width * itemsize)
+def kv_write(rows: int, kv_width: int, token_bytes: int) -> Cost:
+    """bytes = 8 T W + T token_bytes: K and V read as float32, written in the cache's format."""
+    return Cost(rows * (2 * kv_width * F32 + token_bytes), 0, None, rows * token_bytes)
 
 
-def attention(starts: Sequence[int], rows_each: int, heads: int, kv_heads: int, head_dim: int, itemsize: int) -> Cost:
+def attention(starts: Sequence[int], rows_each: int, width: int, token_bytes: int) -> Cost:
     """Each request has `rows_each` rows from position `start`; a row at p sees p + 1 keys.
 
-    bytes = sum over requests of 2 * keys * kv_heads * head_dim * itemsize + 8 T W; operations = 4 W * keys seen, summed
-    over rows (one multiplication and addition for the score, one for the weighted sum), W = heads * head_dim.
+    bytes = sum over requests of keys * token_bytes + 8 T W; operations = 4 W * keys seen, summed over rows (one
+    multiplication and addition for the score, one for the weighted sum), W = heads * head_dim. token_bytes: K and V of
+    one token and layer in the cache.
     """
-    width, rows = heads * head_dim, rows_each * len(starts)
-    cache = sum(2 * (start + rows_each) * kv_heads * head_dim * itemsize for start in starts)
+    rows = rows_each * len(starts)
+    cache = sum((start + rows_each) * token_bytes for start in starts)
     seen = sum(rows_each * start + rows_each * (rows_each + 1) // 2 for start in starts)
     return Cost(cache + 2 * F32 * rows * width, 4 * width * seen, FMA, cache)
 

@@ -14,12 +14,11 @@ import numpy as np
 
 from forebay.bench.ops.model_shape import ModelShape
 from forebay.bench.ops.synthetic import f32_tensor, random_floats, random_weight, rope_table
-from forebay.core.kv_spec import KV_ITEMSIZE, KVGroup, KVSpec
+from forebay.core.kv_spec import KVGroup, KVSpec
 from forebay.ops.protocol import Ops
 
 BLOCK_SIZE = 16
-KV_DTYPE = "f16"
-KV_ITEM_BYTES = KV_ITEMSIZE[KV_DTYPE]
+KV_DTYPES = ("f16", "int8")
 _EPS = 1e-5
 
 
@@ -40,9 +39,9 @@ class Subject:
     """An op as recorded in one plan.
 
     make: (random generator, extent) -> the recording; equal generators give equal weights and inputs.
-    observe: for an op without an output, a recording whose logits show what it did; None: `make`'s logits are the
-    output. has_cache: it needs KV layers. writes: its steps write K and V. all_rows: its cost grows with the logit
-    rows, so every row is one. samples: what is measured is sampling, not the forward pass.
+    format: of a weight, or of the cache. observe: for an op without an output, a recording whose logits show what it
+    did; None: `make`'s logits are the output. has_cache: it needs KV layers. writes: its steps write K and V. all_rows:
+    its cost grows with the logit rows, so every row is one. samples: sampling is measured, not the forward pass.
     """
 
     op: str
@@ -59,8 +58,11 @@ class Subject:
 def kv_spec(subject: Subject, shape: ModelShape, layers: int) -> KVSpec:
     if not subject.has_cache:
         return KVSpec(groups=(), block_size=BLOCK_SIZE)
-    group = KVGroup(tuple(range(layers)), shape.kv_heads, shape.head_dim, KV_DTYPE)
-    return KVSpec(groups=(group,), block_size=BLOCK_SIZE)
+    return KVSpec(groups=(kv_group(shape, str(subject.format), layers),), block_size=BLOCK_SIZE)
+
+
+def kv_group(shape: ModelShape, dtype: str, layers: int) -> KVGroup:
+    return KVGroup(tuple(range(layers)), shape.kv_heads, shape.head_dim, dtype)
 
 
 Apply = Callable[..., Any]  # (ops, *inputs) -> output
@@ -180,7 +182,7 @@ def logits(vocab: int, variant: str) -> Subject:
     return Subject("logits", make, f"{variant}, {vocab} wide", all_rows=True, samples=True)
 
 
-def kv_write(shape: ModelShape) -> Subject:
+def kv_write(shape: ModelShape, dtype: str) -> Subject:
     width = shape.kv_heads * shape.head_dim
 
     def make(rng: np.random.Generator, extent: Extent) -> Record:
@@ -204,10 +206,10 @@ def kv_write(shape: ModelShape) -> Subject:
 
         return record
 
-    return Subject("kv_write", make, f"width {width}", KV_DTYPE, observe=observe, has_cache=True, writes=True)
+    return Subject("kv_write", make, f"width {width}", dtype, observe=observe, has_cache=True, writes=True)
 
 
-def attention(shape: ModelShape) -> Subject:
+def attention(shape: ModelShape, dtype: str) -> Subject:
     q_width, kv_width = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     scale = shape.head_dim**-0.5
 
@@ -226,4 +228,4 @@ def attention(shape: ModelShape) -> Subject:
         return record
 
     variant = f"{shape.heads}/{shape.kv_heads} heads of {shape.head_dim}"
-    return Subject("attention", make, variant, KV_DTYPE, has_cache=True)
+    return Subject("attention", make, variant, dtype, has_cache=True)

@@ -8,7 +8,20 @@ from forebay.core.kv_spec import KVGroup, KVSpec
 from forebay.ops.protocol import I32Array, PlanLimits, StepBatch
 from forebay.ops.tensor import F32Array
 
-_DTYPES = {"f32": np.float32, "f16": np.float16}
+_DTYPES = {"f32": np.float32, "f16": np.float16, "int8": np.float32}
+
+
+def stored(rows: F32Array, dtype: str) -> F32Array:
+    """K or V rows (..., head_dim) as they come back from a cache of `dtype`.
+
+    int8: codes of one scale per row, amax / 127, rounded to nearest even; what the cache keeps here is their values.
+    """
+    if dtype != "int8":
+        return rows
+    scale = np.abs(rows).max(axis=-1, keepdims=True) / np.float32(127)
+    inverse = np.divide(np.float32(1), scale, out=np.zeros_like(scale), where=scale >= np.finfo(np.float32).tiny)
+    values: F32Array = np.rint(rows * inverse) * scale
+    return values
 
 
 class KVCache:
@@ -31,8 +44,9 @@ class KVCache:
         keep = slots >= 0
         block, offset = np.divmod(slots[keep], self._block_size)
         shape = (-1, self._groups[group].num_kv_heads, self._groups[group].head_dim)
-        self._data[group][index, 0, block, offset] = k[keep].reshape(shape)
-        self._data[group][index, 1, block, offset] = v[keep].reshape(shape)
+        dtype = self._groups[group].dtype
+        self._data[group][index, 0, block, offset] = stored(k[keep].reshape(shape), dtype)
+        self._data[group][index, 1, block, offset] = stored(v[keep].reshape(shape), dtype)
 
     def read(self, layer: int, table: I32Array, start: int, stop: int) -> tuple[F32Array, F32Array]:
         """K and V of positions [start, stop) as float32 (stop - start, kv_heads, head_dim) each."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,15 @@ class Forebay(Peer):
     settings = (
         Setting("q4_1", "Q4_1", "f16"),
         Setting("q4_1-budget256", "Q4_1", "f16", {"scheduler.token_budget": 256}),
-        Setting("q4_0", "Q4_0", "f16"),
-        Setting("q8_0", "Q8_0", "f16"),
+        Setting("q4_0", "Q4_0", "f16", groups=("main", "long")),
+        Setting("q8_0", "Q8_0", "f16", groups=("main", "long")),
+        Setting("q4_0-kv8", "Q4_0", "int8", groups=("long",)),
+        Setting("q8_0-kv8", "Q8_0", "int8", groups=("long",)),
+        Setting("q4_k_m", "Q4_K_M", "f16", groups=("larger",)),
     )
+
+    def __init__(self, files: Callable[[str], Path] = model_files.gguf) -> None:
+        self._files = files
 
     def install(self) -> None:
         if not self.installed():
@@ -37,7 +44,10 @@ class Forebay(Peer):
         return Path(sys.executable)
 
     def model(self, setting: Setting) -> Path:
-        return model_files.gguf(setting.weights)
+        return self._files(setting.weights)
+
+    def kv_tokens(self, setting: Setting, limits: Limits) -> int:
+        return limits.concurrency * -(-limits.max_len // BLOCK) * BLOCK
 
     def driver_options(self, setting: Setting, limits: Limits) -> dict[str, Any]:
         return {"profile": dict(setting.options)}
@@ -46,12 +56,14 @@ class Forebay(Peer):
         fields = {
             "backend.threads": limits.threads,
             "kv.prefix_cache": str(limits.prefix_cache).lower(),
+            "kv.block_size": BLOCK,
+            "kv.dtype": setting.kv_dtype,
             "model.max_model_len": limits.max_len,
             "scheduler.max_requests": limits.concurrency,
             **setting.options,
         }
         if not limits.prefix_cache:  # the room the other engines get; with a prefix cache, the default
-            fields["kv.num_blocks"] = limits.concurrency * -(-limits.max_len // BLOCK)
+            fields["kv.num_blocks"] = self.kv_tokens(setting, limits) // BLOCK
         flags = [word for name, value in fields.items() for word in ("--set", f"{name}={value}")]
         return [sys.executable, "-m", "forebay.cli", "serve", str(self.model(setting)), "--port", str(port), *flags]
 

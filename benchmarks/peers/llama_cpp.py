@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ CMAKE_FLAGS = (
     "-DLLAMA_BUILD_UI=OFF",
     "-DLLAMA_USE_PREBUILT_UI=OFF",
 )
+FLASH = {"flash_attn": "on"}  # which quantized keys and values need, and with them prompts take three times as long
 
 
 class LlamaCpp(Peer):
@@ -51,9 +53,14 @@ class LlamaCpp(Peer):
         Setting("q4_1-unified", "Q4_1", "f16", {"kv_unified": True}),
         Setting("q8_0", "Q8_0", "f16"),
         Setting("q8_0-unified", "Q8_0", "f16", {"kv_unified": True}),
+        Setting("q4_0-flash", "Q4_0", "f16", FLASH, ("long",)),
+        Setting("q8_0-flash", "Q8_0", "f16", FLASH, ("long",)),
+        Setting("q4_0-flash-kv8", "Q4_0", "q8_0", FLASH, ("long",)),
+        Setting("q4_k_m", "Q4_K_M", "f16", groups=("larger",)),
     )
 
-    def __init__(self) -> None:
+    def __init__(self, files: Callable[[str], Path] = model_files.gguf) -> None:
+        self._files = files
         self._venv = Venv(self.name)
         self._sources = work_dir() / "build" / "llama_cpp_src"
         self._build = work_dir() / "build" / "llama_cpp"
@@ -70,7 +77,7 @@ class LlamaCpp(Peer):
         return self._venv.python
 
     def model(self, setting: Setting) -> Path:
-        return model_files.gguf(setting.weights)
+        return self._files(setting.weights)
 
     def env(self, setting: Setting, limits: Limits) -> dict[str, str]:
         return {"LLAMA_CPP_LIB_PATH": str(self._build / "bin")}
@@ -84,10 +91,12 @@ class LlamaCpp(Peer):
             "--threads": limits.threads,
             "--threads-batch": limits.threads,
             "--parallel": limits.concurrency,
-            "--ctx-size": limits.max_len * limits.concurrency,
+            "--ctx-size": self.kv_tokens(setting, limits),
             "--batch-size": setting.options.get("n_batch", 2048),
             "--ubatch-size": setting.options.get("n_ubatch", 512),
             "--flash-attn": setting.options.get("flash_attn", "auto"),
+            "--cache-type-k": setting.kv_dtype,
+            "--cache-type-v": setting.kv_dtype,
         }
         switches = ["--kv-unified" if setting.options.get("kv_unified") else "--no-kv-unified", "--no-ui"]
         if not limits.prefix_cache:

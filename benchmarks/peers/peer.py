@@ -38,13 +38,15 @@ class Setting:
     """One way to run an engine that a sweep tries.
 
     weights: format of the weights, a name that model_files knows. kv_dtype: how keys and values are stored.
-    options: what the engine's own file makes of it, for its driver and its server alike.
+    options: what the engine's own file makes of it, for its driver and its server alike. groups: of cells (cells.py)
+    that it is measured in.
     """
 
     name: str
     weights: str
     kv_dtype: str
     options: Mapping[str, Any] = field(default_factory=dict)
+    groups: tuple[str, ...] = ("main",)
 
 
 @dataclass(frozen=True)
@@ -87,11 +89,16 @@ class Peer(ABC):
         """The interpreter that runs its driver."""
 
     def driver_options(self, setting: Setting, limits: Limits) -> dict[str, Any]:
-        """What its driver is given beside "model", "threads", "concurrency" and "max_len"."""
+        """What its driver is given beside "model", "threads", "concurrency", "max_len", "kv_tokens" and
+        "kv_dtype"."""
         return dict(setting.options)
 
     def server_command(self, setting: Setting, limits: Limits, port: int) -> list[str]:
         raise PeerError(f"{self.name} has no OpenAI-compatible server of its own")
+
+    def kv_tokens(self, setting: Setting, limits: Limits) -> int | None:
+        """Tokens whose keys and values it is given room for. None: it takes what the requests in flight need."""
+        return limits.max_len * limits.concurrency
 
     def served_name(self, setting: Setting) -> str:
         """The model's name in requests to its server."""
@@ -125,8 +132,15 @@ class Peer(ABC):
 
     def start_driver(self, setting: Setting, limits: Limits = Limits()) -> Driver:
         """Load the engine in a process of its own; returns once it is ready."""
-        common = {"threads": limits.threads, "concurrency": limits.concurrency, "max_len": limits.max_len}
-        options = {"model": str(self.model(setting)), **common, **self.driver_options(setting, limits)}
+        options = {
+            "model": str(self.model(setting)),
+            "threads": limits.threads,
+            "concurrency": limits.concurrency,
+            "max_len": limits.max_len,
+            "kv_tokens": self.kv_tokens(setting, limits),
+            "kv_dtype": setting.kv_dtype,
+            **self.driver_options(setting, limits),
+        }
         driver = Driver(
             [str(self.python()), str(DRIVERS / self.driver), json.dumps(options)],
             env=self.env(setting, limits),

@@ -11,20 +11,26 @@ import os
 import select
 import signal
 import subprocess
+import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 LOG_TAIL = 15  # lines shown when a process dies
 GRACE_S = 10.0
+POLL_S = 0.02  # between two looks whether a server is ready
 
 
 class PeerError(Exception):
     """An engine cannot be installed, started or asked; the message is one sentence for the report."""
+
+    def __str__(self) -> str:
+        """Without the home of who measures: it stands in documents."""
+        return super().__str__().replace(str(Path.home()), "~")
 
 
 class ProcessGroup:
@@ -37,6 +43,8 @@ class ProcessGroup:
     def __init__(self, command: Sequence[str], *, env: dict[str, str], log: Path, piped: bool = False) -> None:
         log.parent.mkdir(parents=True, exist_ok=True)
         self.log = log
+        self.ready: dict[str, Any] = {}
+        self._started = time.monotonic()
         with log.open("wb") as out:
             try:
                 self.process = subprocess.Popen(
@@ -78,6 +86,10 @@ class ProcessGroup:
     def alive(self) -> bool:
         return self.process.poll() is None
 
+    def age_s(self) -> float:
+        """Seconds since it was started."""
+        return time.monotonic() - self._started
+
     def last_words(self) -> str:
         """The end of its log."""
         lines = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
@@ -97,7 +109,8 @@ class ProcessGroup:
 class Driver(ProcessGroup):
     """An engine inside a process of its own, asked over lines of JSON (README.md has the protocol).
 
-    `ready` is its first line: load_s, rss_mb, version, facts. Raises PeerError if the engine does not load.
+    `ready` is its first line (load_s, rss_mb, version, facts) and start_s: from its exec to that line, the interpreter
+    and its imports included. Raises PeerError if the engine does not load.
     """
 
     def __init__(self, command: Sequence[str], *, env: dict[str, str], log: Path, load_timeout_s: float) -> None:
@@ -105,6 +118,7 @@ class Driver(ProcessGroup):
         self._pending = b""
         try:
             self.ready = self._answer(load_timeout_s)
+            self.ready["start_s"] = self.age_s()
         except BaseException:
             self.close()
             raise
@@ -153,24 +167,26 @@ class Driver(ProcessGroup):
 
 
 class Server(ProcessGroup):
-    """An OpenAI-compatible server on a port of this machine; `url` has no trailing slash."""
+    """An OpenAI-compatible server on a port of this machine; `url` has no trailing slash.
+
+    `ready`: start_s, from its exec to the answer to a first request of one token, once `wait_ready` has returned.
+    """
 
     def __init__(self, command: Sequence[str], *, env: dict[str, str], log: Path, port: int, model: str) -> None:
         super().__init__(command, env=env, log=log)
         self.url = f"http://127.0.0.1:{port}"
         self.model = model  # the name requests must give
 
-    def wait_ready(self, timeout_s: float) -> float:
-        """Wait until it completes a request of one token; returns the seconds that took. Raises PeerError."""
-        started = time.monotonic()
+    def wait_ready(self, timeout_s: float) -> None:
+        """Wait until it completes a request of one token. Raises PeerError."""
         body = {"model": self.model, "prompt": [1, 2, 3], "max_tokens": 1, "temperature": 0}
         while not self._answers(body):
             if not self.alive():
                 raise PeerError(f"the server ended; its log ({self.log}) ends:\n{self.last_words()}")
-            if time.monotonic() - started > timeout_s:
+            if self.age_s() > timeout_s:
                 raise PeerError(f"the server is not ready after {timeout_s:.0f} s; see {self.log}")
-            time.sleep(0.1)
-        return time.monotonic() - started
+            time.sleep(POLL_S)
+        self.ready = {"start_s": self.age_s()}
 
     def _answers(self, body: dict[str, Any]) -> bool:
         headers = {"Content-Type": "application/json"}
@@ -194,3 +210,42 @@ def _group_of(pid: int) -> int:
         return -1
     state, _parent, group = stat.rpartition(")")[2].split()[:3]
     return -1 if state == "Z" else int(group)
+
+
+class PeakPss:
+    """The most memory that processes held at one time while a block runs: their proportional set sizes, summed, in MB
+    of 10^6 bytes. A page that several processes map counts in each by its share, so that the sum counts it once.
+
+    Looked at once every `every_s`, since a look takes milliseconds of the processes' own time, and at the end.
+    """
+
+    def __init__(self, pids: Callable[[], Iterable[int]], every_s: float = 3.0) -> None:
+        self.mb = 0.0
+        self._pids, self._every_s = pids, every_s
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
+        self._done.set()
+        self._thread.join()
+        self._look()
+
+    def _watch(self) -> None:
+        while not self._done.wait(self._every_s):
+            self._look()
+
+    def _look(self) -> None:
+        self.mb = max(self.mb, round(sum(map(_pss_kib, self._pids())) * 1024 / 1e6, 1))
+
+
+def _pss_kib(pid: int) -> int:
+    """Of one process; 0 if it has ended or may not be read."""
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))

@@ -1,10 +1,13 @@
 """Forebay beside other engines on the same model: sweep each engine's settings, then measure the best ones interleaved.
 
-    python benchmarks/peers/run.py [--only NAME,...] [--transport in_process,http] [--rounds 3] [--skip REGEX]
+    python benchmarks/peers/run.py [--cells main,long] [--transport in_process,http] [--only NAME,...] [--rounds 3]
+                                   [--skip REGEX] [--model smollm2-135m]
 
-Writes benchmarks/results/peers.json (everything, the sweeps and the foreign load included) and peers.md (the tables).
-The rows of a transport that this run does not measure stay as an earlier run left them. An engine
-that cannot be installed or started is in the tables with the reason.
+Cells come in groups (cells.py): main, with a sweep before it; long, contexts of thousands of tokens, in process. Writes
+benchmarks/results/peers.json (everything, the sweeps and the foreign load included) and peers.md (the tables). What
+this run does not measure, be it a group of cells or a transport, stays as an earlier run left it. A larger model has
+cells and files of its own: peers-MODEL.json and .md. An engine that cannot be installed, started or asked is in the
+tables with the reason.
 """
 
 from __future__ import annotations
@@ -13,50 +16,52 @@ import argparse
 import gzip
 import re
 import statistics
+import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import cells
-from catalog import PEERS
-from cells import Cell
+import document
+import model_files
+from catalog import peers_for
+from cells import Cell, Group
+from document import Findings
+from floors import Floors
 from peer import Limits, Peer, Setting
 from processes import Driver, PeerError, Server
 from rich.console import Console
-from tables import as_markdown
 
-from forebay.bench.facts import command_line, new_result
 from forebay.bench.interrupt import ended_by_sigterm
 from forebay.bench.progress import StepBar
-from forebay.bench.result import read_result, write_result
 from forebay.tokenizer import Tokenizer, load_tokenizer
 from forebay.weights.checkpoint import open_checkpoint
-from forebay.weights.sources import resolve_source
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
-MODEL = "smollm2-135m"
 # An engine with a server is measured over HTTP. These have none, or are the ones that others are compared with.
 IN_PROCESS_PEERS = frozenset({"forebay", "llama_cpp", "openvino_genai", "transformers"})
-MAX_STREAMS = 32
+THREADS = 2
 CONTEXT = 512
-SCORED_CHUNKS = 20
 FIRST_PORT = 18400
 
 
 @dataclass
 class Entry:
-    """An engine with one format of weights, and the setting that did best with it."""
+    """An engine with one of its settings. failure: why it has no (further) rows."""
 
     peer: Peer
     setting: Setting
+    running: Any = None
     rows: list[dict[str, Any]] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)
+    failure: str | None = None
 
     @property
     def name(self) -> str:
-        return f"{self.peer.name} {self.setting.weights}"
+        return f"{self.peer.name} {self.setting.name}"
 
 
 @dataclass(frozen=True)
@@ -64,22 +69,49 @@ class Transport:
     """How an engine is reached. `start` gives a running one; `measure` makes one measurement of a cell."""
 
     name: str
-    cells: Sequence[Cell]
     start: Callable[[Peer, Setting, Limits], Any]
     measure: Callable[[Any, Cell, Tokenizer, int], dict[str, Any]]
     includes: Callable[[Peer], bool]
 
 
+@dataclass(frozen=True)
+class Stage:
+    """A group of cells over a transport."""
+
+    transport: Transport
+    group: Group
+
+    @property
+    def name(self) -> str:
+        return cells.stage_name(self.transport.name, self.group.name)
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        return self.group.cells(self.transport.name)
+
+    @property
+    def limits(self) -> Limits:
+        return Limits(threads=THREADS, concurrency=self.group.streams, max_len=self.group.max_len)
+
+    def start(self, peer: Peer, setting: Setting) -> Any:
+        return self.transport.start(peer, setting, self.limits)
+
+    def about(self, entry: Entry) -> dict[str, Any]:
+        setting = entry.setting
+        return {"transport": self.transport.name, "engine": entry.peer.name, "setting": setting.name,
+                "weights": setting.weights, "kv_dtype": setting.kv_dtype}  # fmt: skip
+
+
 class Run:
     """One run of everything. `seed` counts up, so that no prompt is ever sent twice."""
 
-    def __init__(self, only: set[str], rounds: int, skip: str | None) -> None:
-        self.only, self.rounds, self.skip = only, rounds, skip
+    def __init__(self, model: str, only: set[str], rounds: int, skip: str | None) -> None:
+        self.model, self.only, self.rounds, self.skip = model, only, rounds, skip
         self.console = Console(stderr=True)
-        self.sweep_rows: list[dict[str, Any]] = []
-        self.unavailable: dict[str, str] = {}
+        self.found = Findings()
         self.port = FIRST_PORT
-        checkpoint = open_checkpoint(resolve_source(MODEL, progress=True))
+        base = model_files.base_gguf() if model == model_files.BASE_MODEL else model_files.larger_gguf(model)
+        checkpoint = open_checkpoint(base)
         self.tokenizer = load_tokenizer(checkpoint)
         checkpoint.close()
         self._seed = 0
@@ -87,7 +119,7 @@ class Run:
     def peers(self) -> list[Peer]:
         """Those that install; why others do not is kept."""
         found = []
-        for peer in PEERS:
+        for peer in peers_for(self.model):
             if self.only and peer.name not in self.only:
                 continue
             self.console.print(f"installing {peer.name} (kept for next time)")
@@ -95,71 +127,106 @@ class Run:
             if reason is None:
                 found.append(peer)
             else:
-                self.unavailable[peer.name] = reason
+                self.found.unavailable[peer.name] = reason
         return found
 
-    def measured(self, transport: Transport, peers: Sequence[Peer]) -> list[Entry]:
-        """Sweep, then the best of each engine and format of weights, interleaved."""
-        chosen = [peer for peer in peers if transport.includes(peer)]
-        swept = [row for peer in chosen for row in self._sweep(transport, peer)]
-        self.sweep_rows += swept
-        entries = [entry for peer in chosen for entry in _best(peer, swept)]
-        self._interleave(transport, entries)
-        return entries
+    def measure(self, stage: Stage, peers: Sequence[Peer]) -> None:
+        """Sweep, then the best of each engine and precision of weights, interleaved; without a sweep every setting."""
+        chosen = [peer for peer in peers if stage.transport.includes(peer)]
+        entries = [Entry(peer, setting) for peer in chosen for setting in self._settings(peer, stage.group)]
+        if stage.group.sweep:
+            swept = [row for entry in entries for row in self._sweep(stage, entry)]
+            self.found.sweep += swept
+            entries = [entry for peer in chosen for entry in _best(peer, swept)]
+        floors = Floors(THREADS)
+        self._interleave(stage, entries, floors)
+        for entry in entries:
+            key = f"{stage.name}/{entry.name}"
+            self.found.rows += [stage.about(entry) | row for row in entry.rows]
+            if entry.facts:
+                self.found.facts[key] = entry.facts
+            if entry.failure is not None:
+                self.found.unavailable[key] = entry.failure
+        self.found.rooflines[stage.name] = list(floors.rows())
 
-    def _sweep(self, transport: Transport, peer: Peer) -> Iterator[dict[str, Any]]:
-        for setting in peer.settings:
-            about = {"transport": transport.name, "engine": peer.name, "setting": setting.name}
-            if self.skip and re.fullmatch(self.skip, f"{peer.name} {setting.name}"):
-                continue
-            self.console.print(f"sweep {transport.name}: {peer.name} {setting.name}")
-            try:
-                with transport.start(peer, setting, self._limits(MAX_STREAMS)) as running:
-                    transport.measure(running, cells.WARMUP, self.tokenizer, self._next_seed())
-                    for cell in cells.SWEEP:
-                        row = transport.measure(running, cell, self.tokenizer, self._next_seed())
-                        if row["invalid"]:  # once more; what disturbed it may be over
-                            row = transport.measure(running, cell, self.tokenizer, self._next_seed())
-                        yield about | row
-            except PeerError as error:
-                yield about | {"error": str(error)}
+    def _settings(self, peer: Peer, group: Group) -> list[Setting]:
+        return [
+            setting
+            for setting in peer.settings
+            if group.name in setting.groups
+            and not (self.skip and re.fullmatch(self.skip, f"{peer.name} {setting.name}"))
+        ]
 
-    def _interleave(self, transport: Transport, entries: list[Entry]) -> None:
+    def _sweep(self, stage: Stage, entry: Entry) -> Iterator[dict[str, Any]]:
+        about = stage.about(entry)
+        measure = stage.transport.measure
+        self.console.print(f"sweep {stage.name}: {entry.name}")
+        try:
+            with stage.start(entry.peer, entry.setting) as running:
+                measure(running, stage.group.warmup, self.tokenizer, self._next_seed())
+                for cell in stage.group.sweep:
+                    row = measure(running, cell, self.tokenizer, self._next_seed())
+                    if row["invalid"]:  # once more; what disturbed it may be over
+                        row = measure(running, cell, self.tokenizer, self._next_seed())
+                    yield about | row
+        except PeerError as error:
+            yield about | {"error": str(error)}
+
+    def _interleave(self, stage: Stage, entries: list[Entry], floors: Floors) -> None:
         """Round by round, cell by cell, every engine once; the order turns, and who is not measured is paused."""
-        total = len(entries) * self.rounds * len(transport.cells)
-        with ExitStack() as stack, StepBar(transport.name, total) as bar:
-            running = {}
+        total = len(entries) * self.rounds * len(stage.cells)
+        with ExitStack() as stack, StepBar(stage.name, total) as bar:
             for entry in entries:
-                running[entry.name] = stack.enter_context(self._started(transport, entry))
-                transport.measure(running[entry.name], cells.WARMUP, self.tokenizer, self._next_seed())
-                running[entry.name].pause()
+                self._bring_up(stack, stage, entry, floors)
             for round_ in range(self.rounds):
                 turn = round_ % max(len(entries), 1)
-                for cell in transport.cells:
+                for cell in stage.cells:
+                    floors.sample()
                     seed = self._next_seed()  # the same prompts for all
                     for entry in entries[turn:] + entries[:turn]:
                         bar.step(f"{cell.name}: {entry.name}")
-                        with _awake(running[entry.name]):
-                            row = transport.measure(running[entry.name], cell, self.tokenizer, seed)
-                        entry.rows.append({"round": round_, **row})
+                        _attempt(entry, partial(self._measure_cell, stage, entry, cell, seed, round_))
             for entry in entries:
-                with _awake(running[entry.name]):
-                    self._score(entry, running[entry.name])
+                _attempt(entry, partial(self._score, entry, stage.group.scored_chunks))
+                _add_floors(entry, stage, floors)
 
-    def _started(self, transport: Transport, entry: Entry) -> Any:
-        running = transport.start(entry.peer, entry.setting, self._limits(MAX_STREAMS))
-        entry.facts = {**entry.peer.facts(entry.setting), **getattr(running, "ready", {})}
-        return running
+    def _bring_up(self, stack: ExitStack, stage: Stage, entry: Entry, floors: Floors) -> None:
+        """Start it and let it warm up."""
+        self.console.print(f"start {stage.name}: {entry.name}")
+        try:
+            entry.running = stack.enter_context(stage.start(entry.peer, entry.setting))
+        except PeerError as error:
+            entry.failure = str(error)
+            return
+        _attempt(entry, partial(self._warm_up, stage, entry))
+        if _is_ours(entry.peer) and entry.failure is None:
+            floors.add(entry.peer.model(entry.setting), entry.setting.kv_dtype, stage.cells)
 
-    def _score(self, entry: Entry, running: Any) -> None:
+    def _warm_up(self, stage: Stage, entry: Entry) -> None:
+        """Its first request, whose time is kept, and some more."""
+        measure, peer, setting = stage.transport.measure, entry.peer, entry.setting
+        first = measure(entry.running, cells.FIRST, self.tokenizer, self._next_seed())
+        entry.facts = {
+            **peer.facts(setting),
+            **entry.running.ready,
+            "first_token_s": first["ttft_p50_s"],
+            "kv_tokens": peer.kv_tokens(setting, stage.limits),
+        }
+        measure(entry.running, stage.group.warmup, self.tokenizer, self._next_seed())
+
+    def _measure_cell(self, stage: Stage, entry: Entry, cell: Cell, seed: int, round_: int) -> None:
+        row = stage.transport.measure(entry.running, cell, self.tokenizer, seed)
+        entry.rows.append({"round": round_, **row})
+
+    def _score(self, entry: Entry, count: int) -> None:
         """Perplexity, where the engine gives logits in process."""
         text = _quality_text()
-        if not isinstance(running, Driver) or text is None:
+        if not isinstance(entry.running, Driver) or text is None:
             return
-        tokens = self.tokenizer.encode(text)[: SCORED_CHUNKS * CONTEXT]
+        tokens = self.tokenizer.encode(text)[: count * CONTEXT]
         chunks = [tokens[start : start + CONTEXT] for start in range(0, len(tokens) - CONTEXT + 1, CONTEXT)]
         try:
-            losses = running.score(chunks)
+            losses = entry.running.score(chunks)
         except PeerError as error:
             entry.facts["perplexity_error"] = str(error)
             return
@@ -169,21 +236,35 @@ class Run:
         self.port += 1
         return peer.start_server(setting, self.port, limits)
 
-    def _limits(self, streams: int) -> Limits:
-        return Limits(threads=2, concurrency=streams, max_len=640)
-
     def _next_seed(self) -> int:
         self._seed += 1
         return self._seed
 
 
-@contextmanager
-def _awake(running: Any) -> Iterator[None]:
-    running.resume()
+def _attempt(entry: Entry, what: Callable[[], None]) -> None:
+    """Do something with an engine, which is awake meanwhile. One that fails takes no further part."""
+    if entry.failure is not None:
+        return
+    entry.running.resume()
     try:
-        yield
+        what()
+    except PeerError as error:
+        entry.failure = str(error)
     finally:
-        running.pause()
+        entry.running.pause()
+
+
+def _is_ours(peer: Peer) -> bool:
+    return peer.name == "forebay"
+
+
+def _add_floors(entry: Entry, stage: Stage, floors: Floors) -> None:
+    """To rows of our own, whose packed weights we know."""
+    if not _is_ours(entry.peer):
+        return
+    by_name = {cell.name: cell for cell in stage.cells}
+    for row in entry.rows:
+        row |= floors.of(entry.peer.model(entry.setting), entry.setting.kv_dtype, by_name[row["cell"]])
 
 
 def _best(peer: Peer, swept: list[dict[str, Any]]) -> list[Entry]:
@@ -211,72 +292,50 @@ def _quality_text() -> str | None:
     return gzip.decompress(path.read_bytes()).decode() if path.exists() else None
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="", help="engines, separated by commas")
-    parser.add_argument("--transport", default="in_process,http")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--skip", help="a regular expression: settings, as `ENGINE SETTING`, that the sweep leaves out")
-    parser.add_argument("--output", type=Path, default=RESULTS, help="folder for peers.json and peers.md")
-    args = parser.parse_args()
-    run = Run(set(filter(None, args.only.split(","))), args.rounds, args.skip)
-    peers = run.peers()
-    transports = (
+def stages(run: Run, groups: Sequence[Group], transports: Sequence[str]) -> list[Stage]:
+    """In process first. A group that has no cells over a transport is left out there."""
+    known = (
         Transport(
             "in_process",
-            cells.IN_PROCESS,
             lambda peer, setting, limits: peer.start_driver(setting, limits),
             cells.measure_driver,
             lambda peer: peer.name in IN_PROCESS_PEERS,
         ),
-        Transport("http", cells.HTTP, run.start_server, cells.measure_server, lambda peer: peer.has_server),
+        Transport("http", run.start_server, cells.measure_server, lambda peer: peer.has_server),
     )
-    rows: list[dict[str, Any]] = []
-    facts: dict[str, Any] = {}
-    for transport in transports:
-        if transport.name not in args.transport.split(","):
-            continue
-        for entry in run.measured(transport, peers):
-            about = {"transport": transport.name, "engine": entry.peer.name, "setting": entry.setting.name,
-                     "weights": entry.setting.weights}  # fmt: skip
-            rows += [about | row for row in entry.rows]
-            facts[f"{transport.name}/{entry.name}"] = entry.facts
-    _write(run, rows, facts, args.output)
+    chosen = [transport for transport in known if transport.name in transports]
+    return [Stage(transport, group) for transport in chosen for group in groups if group.cells(transport.name)]
 
 
-def _write(run: Run, rows: list[dict[str, Any]], facts: dict[str, Any], folder: Path) -> None:
-    before = _others(folder / "peers.json", {row["transport"] for row in rows})
-    rows = [*before["rows"], *rows]
-    reasons = sorted({reason for row in rows for reason in row["invalid"]})
-    result = new_result(
-        "peers",
-        label=f"{MODEL} beside other engines",
-        reasons=reasons,
-        target={
-            "facts": {**before["facts"], **facts},
-            "sweep": [*before["sweep"], *run.sweep_rows],
-            "unavailable": run.unavailable,
-            "commands": [*before["commands"], command_line()],
-        },
-        rows=rows,
-    )
-    write_result(result, folder / "peers.json")
-    (folder / "peers.md").write_text(as_markdown(result))
-    print(as_markdown(result))
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", help="engines, separated by commas")
+    parser.add_argument("--cells", help="main (the default), long, or both with a comma between")
+    parser.add_argument("--transport", default="in_process,http")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--skip", help="a regular expression: settings, as `ENGINE SETTING`, that are left out")
+    models = (model_files.BASE_MODEL, *model_files.LARGER)
+    parser.add_argument("--model", default=model_files.BASE_MODEL, choices=models)
+    parser.add_argument("--output", type=Path, default=RESULTS, help="folder for peers.json and peers.md")
+    args = parser.parse_args()
+    try:
+        args.groups = cells.groups_for(args.model != model_files.BASE_MODEL, args.cells)
+    except ValueError as error:
+        parser.error(str(error))
+    return args
 
 
-def _others(path: Path, measured: set[str]) -> dict[str, Any]:
-    """Of an earlier document what belongs to transports that are not measured now."""
-    if not path.exists():
-        return {"rows": [], "facts": {}, "sweep": [], "commands": []}
-    earlier = read_result(path)
-    target = earlier.target
-    return {
-        "rows": [row for row in earlier.rows if row["transport"] not in measured],
-        "facts": {name: fact for name, fact in target["facts"].items() if name.partition("/")[0] not in measured},
-        "sweep": [row for row in target["sweep"] if row["transport"] not in measured],
-        "commands": target.get("commands", []),
-    }
+def main() -> None:
+    args = arguments()
+    try:
+        run = Run(args.model, set(filter(None, args.only.split(","))), args.rounds, args.skip)
+    except PeerError as error:
+        sys.exit(f"error: {error}")
+    peers = run.peers()
+    measured = stages(run, args.groups, args.transport.split(","))
+    for stage in measured:
+        run.measure(stage, peers)
+    print(document.write(args.model, run.found, [stage.name for stage in measured], args.output))
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import model_files
-from peer import Peer, Setting
+from peer import Limits, Peer, Setting
 from venvs import TORCH, Venv, is_made
 
 PACKAGES = ("transformers==5.24.0", "accelerate==1.15.0", "gguf==0.19.0")
@@ -35,6 +35,9 @@ class Transformers(Peer):
 
     def model(self, setting: Setting) -> Path:
         return model_files.hf_folder(setting.weights)
+
+    def kv_tokens(self, setting: Setting, limits: Limits) -> None:
+        return None
 
     def _fill(self) -> None:
         self._venv.pip(TORCH)

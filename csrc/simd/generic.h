@@ -42,16 +42,11 @@ inline F32x16 min(F32x16 a, F32x16 b) { FOREBAY_EACH(F32x16, a.v[i] < b.v[i] ? a
 inline F32x16 select_less(F32x16 a, F32x16 b, F32x16 x, F32x16 y) {
   FOREBAY_EACH(F32x16, a.v[i] < b.v[i] ? x.v[i] : y.v[i]);
 }
-inline bool any_nan(F32x16 a) {
+// Whether a lane of either is NaN.
+inline bool any_nan(F32x16 a, F32x16 b) {
   bool found = false;
-  for (int i = 0; i < 16; ++i) found |= a.v[i] != a.v[i];
+  for (int i = 0; i < 16; ++i) found |= a.v[i] != a.v[i] || b.v[i] != b.v[i];
   return found;
-}
-// Bit i set where a[i] == b[i].
-inline unsigned equal_mask(F32x16 a, F32x16 b) {
-  unsigned mask = 0;
-  for (int i = 0; i < 16; ++i) mask |= static_cast<unsigned>(a.v[i] == b.v[i]) << i;
-  return mask;
 }
 // Bit i set where a[i] < b[i].
 inline unsigned less_mask(F32x16 a, F32x16 b) {
@@ -70,6 +65,13 @@ inline float reduce_max(F32x16 a) {
     for (int i = 0; i < width; ++i) a.v[i] = a.v[i] > a.v[i + width] ? a.v[i] : a.v[i + width];
   return a.v[0];
 }
+// Each lane the largest of its quarter: lanes 4 i to 4 i + 3.
+inline F32x16 max_of_quarters(F32x16 a) {
+  F32x16 out = set1(-INFINITY);
+  for (int i = 0; i < 16; ++i)
+    for (int j = i & ~3; j <= (i | 3); ++j) out.v[i] = out.v[i] > a.v[j] ? out.v[i] : a.v[j];
+  return out;
+}
 
 inline I32x16 set1_i(std::int32_t a) { FOREBAY_EACH(I32x16, a); }
 inline I32x16 load_i(const std::uint32_t* p) {
@@ -82,6 +84,7 @@ inline I32x16 sub_i(I32x16 a, I32x16 b) { FOREBAY_EACH(I32x16, a.v[i] - b.v[i]);
 inline I32x16 and_i(I32x16 a, I32x16 b) { FOREBAY_EACH(I32x16, a.v[i] & b.v[i]); }
 inline I32x16 or_i(I32x16 a, I32x16 b) { FOREBAY_EACH(I32x16, a.v[i] | b.v[i]); }
 inline I32x16 xor_i(I32x16 a, I32x16 b) { FOREBAY_EACH(I32x16, a.v[i] ^ b.v[i]); }
+inline I32x16 xor_i(I32x16 a, I32x16 b, I32x16 c) { FOREBAY_EACH(I32x16, a.v[i] ^ b.v[i] ^ c.v[i]); }
 // Upper and lower halves of the 64-bit products of unsigned lanes with m.
 inline void multiply(I32x16 a, std::uint32_t m, I32x16* high, I32x16* low) {
   for (int i = 0; i < 16; ++i) {
@@ -91,6 +94,9 @@ inline void multiply(I32x16 a, std::uint32_t m, I32x16* high, I32x16* low) {
   }
 }
 inline I32x16 max_i(I32x16 a, I32x16 b) { FOREBAY_EACH(I32x16, a.v[i] > b.v[i] ? a.v[i] : b.v[i]); }
+inline I32x16 min_u(I32x16 a, I32x16 b) {
+  FOREBAY_EACH(I32x16, static_cast<std::uint32_t>(a.v[i]) < static_cast<std::uint32_t>(b.v[i]) ? a.v[i] : b.v[i]);
+}
 template <int N>
 inline I32x16 shift_left(I32x16 a) {
   FOREBAY_EACH(I32x16, static_cast<std::int32_t>(static_cast<std::uint32_t>(a.v[i]) << N));
@@ -98,6 +104,10 @@ inline I32x16 shift_left(I32x16 a) {
 template <int N>
 inline I32x16 shift_right(I32x16 a) {
   FOREBAY_EACH(I32x16, a.v[i] >> N);
+}
+template <int N>
+inline I32x16 shift_right_unsigned(I32x16 a) {
+  FOREBAY_EACH(I32x16, static_cast<std::int32_t>(static_cast<std::uint32_t>(a.v[i]) >> N));
 }
 inline void store_i(std::uint32_t* p, I32x16 a) { std::memcpy(p, a.v, sizeof a.v); }
 inline F32x16 to_f32(I32x16 a) { FOREBAY_EACH(F32x16, static_cast<float>(a.v[i])); }
@@ -213,6 +223,42 @@ inline void transpose(F32x16 (&rows)[16]) {
       rows[j].v[i] = held;
     }
 }
+
+// y * 2^n for whole n in [-152, 152], in two steps so that a result in the denormal range rounds once; NaN stays.
+inline F32x16 times_power_of_two(F32x16 y, F32x16 n) {
+  const auto power = [](std::int32_t exponent) {
+    const std::int32_t word = (exponent + 127) << 23;
+    float out;
+    std::memcpy(&out, &word, 4);
+    return out;
+  };
+  F32x16 out;
+  for (int i = 0; i < 16; ++i) {
+    const std::int32_t whole = n.v[i] == n.v[i] ? static_cast<std::int32_t>(n.v[i]) : 0, half = whole >> 1;
+    out.v[i] = y.v[i] * power(half) * power(whole - half);
+  }
+  return out;
+}
+
+// Each quarter (4 lanes) of the rows as a 4 x 4 matrix, transposed.
+inline void transpose_quarters(I32x16 (&rows)[4]) {
+  for (int quarter = 0; quarter < 16; quarter += 4)
+    for (int i = 0; i < 4; ++i)
+      for (int j = i + 1; j < 4; ++j) {
+        const std::int32_t held = rows[i].v[quarter + j];
+        rows[i].v[quarter + j] = rows[j].v[quarter + i];
+        rows[j].v[quarter + i] = held;
+      }
+}
+
+// The exact sum of floor(2^32 w) over at most 2^21 lanes, all in [0, 1].
+struct FixedSum {
+  std::uint64_t sum = 0;
+  void add(F32x16 w) {
+    for (int i = 0; i < 16; ++i) sum += static_cast<std::uint64_t>(w.v[i] * 0x1p32f);
+  }
+  std::uint64_t total() const { return sum; }
+};
 
 #undef FOREBAY_EACH
 

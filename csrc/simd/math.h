@@ -6,10 +6,8 @@ namespace forebay::FOREBAY_ISA {
 constexpr float kRoundMagic = 12582912.0f;  // 1.5 * 2^23: adding it rounds |x| < 2^22 to the nearest even integer
 
 inline I32x16 round_i(F32x16 x) { return sub_i(bits(add(x, set1(kRoundMagic))), bits(set1(kRoundMagic))); }
-inline F32x16 power_of_two(I32x16 n) { return from_bits(shift_left<23>(add_i(n, set1_i(127)))); }
 
-// exp(x), about 1 ulp (Cephes expf); exp(-inf) = 0, overflow is inf, NaN stays. The scale 2^n is applied in two steps,
-// so that results in the denormal range round once.
+// exp(x), about 1 ulp (Cephes expf); exp(-inf) = 0, overflow is inf, NaN stays.
 inline F32x16 exp(F32x16 x) {
   x = min(set1(89.0f), max(set1(-105.0f), x));
   const F32x16 shifted = fma(x, set1(1.44269504088896341f), set1(kRoundMagic));
@@ -23,9 +21,7 @@ inline F32x16 exp(F32x16 x) {
   p = fma(p, r, set1(1.6666665459e-1f));
   p = fma(p, r, set1(5.0000001201e-1f));
   const F32x16 y = add(fma(p, mul(r, r), r), set1(1.0f));
-  const I32x16 whole = sub_i(bits(shifted), bits(set1(kRoundMagic)));
-  const I32x16 half = shift_right<1>(whole);
-  return mul(mul(y, power_of_two(half)), power_of_two(sub_i(whole, half)));
+  return times_power_of_two(y, n);
 }
 
 // tanh(x) (Cephes tanhf): a polynomial near 0, 1 - 2 / (exp(2 |x|) + 1) with the sign of x elsewhere.

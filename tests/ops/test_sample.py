@@ -40,7 +40,7 @@ def same(a: StepOutputs, b: StepOutputs) -> bool:
 
 
 @EVERY_ISA
-@pytest.mark.parametrize("vocab", [1, 15, 16, 17, 64, 1009])
+@pytest.mark.parametrize("vocab", [1, 15, 16, 17, 63, 64, 65, 128, 1009])
 def test_greedy_takes_the_lowest_of_the_best(isa: str, vocab: int) -> None:
     logits = random_logits(40, vocab, decimals=0)  # full of ties
     out = sample(logits, sample_batch(40), isa)
@@ -186,6 +186,91 @@ def test_filters_that_keep_everything_change_nothing(isa: str) -> None:
     assert (draws(logits, isa, 500, temperature=1.0, top_k=300) == plain).all()
     assert (draws(logits, isa, 500, temperature=1.0, top_k=299) != plain).sum() < 5
     assert (draws(logits, isa, 500, temperature=1.0, top_p=0.9999999) != plain).sum() < 5
+
+
+# From nearly greedy, where hardly a block is looked at, to so flat that a nucleus holds hundreds of tokens.
+TEMPERATURES = [0.03, 0.4, 1.0, 4.0]
+FILTERS: list[dict[str, Any]] = [{}, {"top_p": 0.3}, {"top_p": 0.95}, {"min_p": 0.02}, {"top_p": 0.9, "min_p": 0.1}]
+
+
+@EVERY_ISA
+@pytest.mark.parametrize("vocab", [2, 15, 63, 64, 65, 127, 128, 129, 1009])
+@pytest.mark.parametrize("temperature", TEMPERATURES)
+def test_listed_candidates_and_the_whole_row_run_one_race(isa: str, vocab: int, temperature: float) -> None:
+    """top_k that leaves out only a token without weight lists and sorts all others, and changes nothing."""
+    logits = random_logits(1, vocab, seed=vocab, decimals=1)
+    logits[0, vocab // 2] = -np.inf
+    for filters in FILTERS:
+        whole = draws(logits, isa, 200, temperature=temperature, seed=8, **filters)
+        listed = draws(logits, isa, 200, temperature=temperature, seed=8, top_k=vocab - 1, **filters)
+        assert (whole == listed).all()
+
+
+@EVERY_ISA
+@pytest.mark.parametrize("vocab", [49152, 151936])
+def test_long_vocabularies_run_the_same_race(isa: str, vocab: int) -> None:
+    logits = random_logits(1, vocab, seed=vocab)
+    logits[0, 7] = -np.inf
+    for filters in FILTERS:
+        whole = draws(logits, isa, 3, temperature=2.0, seed=8, **filters)
+        assert (whole == draws(logits, isa, 3, temperature=2.0, seed=8, top_k=vocab - 1, **filters)).all()
+        assert (whole == draws(logits, "generic", 3, temperature=2.0, seed=8, **filters)).all()
+
+
+@EVERY_ISA
+@pytest.mark.parametrize("top_p", [1e-38, 0.01, 0.5, 0.97, 1.0])
+@pytest.mark.parametrize("top_k", [0, 1, 100, 2999])
+def test_ties_equal_the_reference_exactly(isa: str, top_p: float, top_k: int) -> None:
+    """Weights are exactly 1 or 0, so that only order, filters and the random numbers decide."""
+    logits = np.where(np.random.default_rng(2).random((40, 3000)) < 0.4, np.float32(-np.inf), np.float32(1.5))
+    batch = sample_batch(40, temperature=0.7, top_p=top_p, top_k=top_k, seed=3, output_position=np.arange(40))
+    assert (sample(logits, batch, isa).token == reference.sample(logits, batch).token).all()
+
+
+@EVERY_ISA
+def test_scaled_logits_that_round_together_are_ties(isa: str) -> None:
+    """The best logit need not come first among candidates: divided by so large a temperature many are equal."""
+    logits = (1e-6 * random_logits(40, 700)).astype(np.float32)
+    for top_p in (0.2, 0.6):
+        batch = sample_batch(40, temperature=3e38, top_p=top_p, output_position=np.arange(40))
+        wanted = reference.sample(logits, batch).token
+        assert (wanted != logits.argmax(axis=1)).any()
+        assert (sample(logits, batch, isa).token == wanted).all()
+
+
+@EVERY_ISA
+@pytest.mark.parametrize("filters", [{"top_k": 1}, {"top_p": 1e-38}, {"min_p": 1.0}], ids=str)
+@pytest.mark.parametrize("vocab", [1, 64, 1000])
+def test_one_candidate_is_always_drawn(isa: str, vocab: int, filters: dict[str, Any]) -> None:
+    logits = random_logits(1, vocab, seed=5)
+    assert (draws(logits, isa, 50, temperature=5.0, **filters) == logits.argmax()).all()
+
+
+@EVERY_ISA
+@pytest.mark.parametrize("filters", FILTERS, ids=str)
+def test_the_only_token_left_by_a_mask_is_drawn(isa: str, filters: dict[str, Any]) -> None:
+    logits = np.full((1, 777), -np.inf, np.float32)
+    logits[0, 776] = -3.0
+    assert (draws(logits, isa, 50, temperature=1.0, **filters) == 776).all()
+
+
+@EVERY_ISA
+def test_logits_too_large_for_the_temperature_are_greedy(isa: str) -> None:
+    logits = 1e30 * random_logits(5, 100)
+    batch = sample_batch(5, temperature=1e-20, top_p=[1.0, 0.5, 1.0, 0.5, 1.0], top_k=[0, 0, 5, 5, 0])
+    assert (sample(logits, batch, isa).token == logits.argmax(axis=1)).all()
+
+
+@EVERY_ISA
+@pytest.mark.parametrize("count", [1, 48, 64, 65, 300])
+def test_the_best_are_found_among_ties_however_many_are_asked(isa: str, count: int) -> None:
+    logits = random_logits(3, 2001, seed=count, decimals=0)
+    logits[1] = 0.0
+    logits[2, ::2] = -0.0
+    logits[2, 1::2] = 0.0
+    out = sample(logits, sample_batch(3, num_logprobs=count), isa)
+    assert (out.top_ids == np.argsort(-logits, axis=1, kind="stable")[:, :count]).all()
+    assert (out.token == logits.argmax(axis=1)).all()
 
 
 @EVERY_ISA

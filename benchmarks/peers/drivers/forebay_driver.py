@@ -31,8 +31,9 @@ class Forebay(Engine):
         self._settings = {
             "backend.threads": options["threads"],
             "kv.prefix_cache": False,
-            "kv.num_blocks": options["concurrency"] * -(-options["max_len"] // BLOCK),
+            "kv.num_blocks": options["kv_tokens"] // BLOCK,
             "kv.block_size": BLOCK,
+            "kv.dtype": options["kv_dtype"],
             "model.max_model_len": options["max_len"],
             "scheduler.max_requests": options["concurrency"],
             **options.get("profile", {}),

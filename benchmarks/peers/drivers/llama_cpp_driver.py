@@ -18,6 +18,8 @@ import llama_cpp
 import numpy as np
 from driver_protocol import CONTEXT, FIRST_SCORED, Step, SteppedEngine, mean_loss, serve
 
+KV_TYPES = {"f16": llama_cpp.GGML_TYPE_F16, "q8_0": llama_cpp.GGML_TYPE_Q8_0}
+
 
 @dataclass
 class Slot:
@@ -165,15 +167,16 @@ class LlamaCpp(SteppedEngine):
 
 
 def context_params(options: dict[str, Any]) -> llama_cpp.llama_context_params:
-    """n_batch, n_ubatch, kv_unified and flash_attn come from the setting; all else is llama.cpp's default."""
+    """n_batch, n_ubatch, kv_unified, flash_attn and KV types come from the setting; all else is llama.cpp's default."""
     params = llama_cpp.llama_context_default_params()
-    params.n_ctx = options["max_len"] * options["concurrency"]
+    params.n_ctx = options["kv_tokens"]
     params.n_seq_max = options["concurrency"]
     params.n_batch = options.get("n_batch", 2048)
     params.n_ubatch = options.get("n_ubatch", 512)
     params.n_threads = params.n_threads_batch = options["threads"]
     params.kv_unified = options.get("kv_unified", False)
     params.flash_attn_type = {"auto": -1, "off": 0, "on": 1}[options.get("flash_attn", "auto")]
+    params.type_k = params.type_v = KV_TYPES[options["kv_dtype"]]
     return params
 
 

@@ -9,14 +9,14 @@ import openvino as ov
 import openvino_genai as genai
 from driver_protocol import FIRST_SCORED, Step, SteppedEngine, mean_loss, serve
 
-BLOCK = 32  # tokens of a KV block of the CPU plugin
+BLOCK = 32  # tokens of a KV block of the CPU plugin, as in ../openvino_genai.py
 
 
 class OpenVinoGenAI(SteppedEngine):
     def __init__(self, options: dict[str, Any]) -> None:
         scheduler = genai.SchedulerConfig()
         scheduler.max_num_seqs = options["concurrency"]
-        scheduler.num_kv_blocks = options["concurrency"] * (-(-options["max_len"] // BLOCK) + 1)
+        scheduler.num_kv_blocks = options["kv_tokens"] // BLOCK
         scheduler.max_num_batched_tokens = options["max_num_batched_tokens"]
         scheduler.dynamic_split_fuse = options.get("dynamic_split_fuse", True)
         scheduler.enable_prefix_caching = False

@@ -98,10 +98,27 @@ struct SegmentRange {
   std::size_t state_floats;
 };
 
+constexpr int kTokenGroups = 64;  // group g of a row's tokens: those whose id modulo 64 is g
+
 struct RowStats {
   float max;
   int argmax;  // lowest id with the maximum
   bool has_nan;
+  float group_max[kTokenGroups];  // -inf where the group is empty
+};
+
+// A row to draw from. Token v weighs exp(logits[v] * factor - top), the best one 1. Its mass is its weight as 32-bit
+// fixed point (rounded down), so that sums are exact in any order.
+struct ScaledRow {
+  const float* logits;
+  int n;
+  float factor, top;
+};
+
+// A place in the order of candidates: logit * factor (`scaled`) descending, then id ascending.
+struct Place {
+  float scaled;
+  int id;
 };
 
 // Key of the random draws of one row.
@@ -136,12 +153,13 @@ struct Kernels {
   void (*attention_join)(const AttentionArgs& args, const AttentionTile& tile, int kv_head, const SegmentRange& range);
   RowStats (*row_stats)(const float* logits, int n);
   float (*log_sum_exp)(const float* logits, int n, float max);
-  void (*weights)(const float* logits, int n, float inverse_temperature, float max_scaled, float* w);
-  std::uint64_t (*fixed_total)(const float* w, int n);  // sum of fixed_point(w[i])
-  int (*next_at_least)(const float* x, int from, int n, float factor,
-                       float bar);  // first i >= from: x[i] factor >= bar
-  void (*race)(const float* w, int n, float min_weight, const Draw& draw, int* token);
-  void (*race_listed)(const std::int32_t* ids, const float* w, int n, const Draw& draw, int* token);
+  // Lists ids from `from` on with logit * factor >= bar while there is room for 64 more; returns where to go on.
+  int (*at_least)(const ScaledRow& row, int from, float bar, std::int32_t* ids, int room, int* found);
+  void (*weights)(const ScaledRow& row, const std::int32_t* ids, int count, float* w);
+  std::uint64_t (*mass_before)(const ScaledRow& row, const Place& end);
+  // The winner among the tokens before `end` that weigh at least min_weight. `first_token`: a likely one.
+  int (*race)(const ScaledRow& row, const Place& end, float min_weight, const Draw& draw, int first_token);
+  int (*race_listed)(const std::int32_t* ids, const float* w, int n, const Draw& draw);
   std::uint32_t (*read_all)(const std::uint8_t* data, std::size_t bytes);  // csrc/roofline
   std::uint64_t (*dot_u8_chains)(int steps, std::int32_t* kept);           // return operations done
   std::uint64_t (*dot_u4_chains)(int steps, std::int32_t* kept);

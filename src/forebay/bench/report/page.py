@@ -10,7 +10,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from forebay.bench.report import facts, plots, row_plots, series, svg, tables, tiles, time_plots, units
+from forebay.bench.report import facts, plots, roofline_plot, row_plots, series, svg, tables, tiles, time_plots, units
 from forebay.bench.report.definitions import DEFINITIONS
 from forebay.bench.report.plots import SECTIONS, Plot
 from forebay.bench.report.tables import Table
@@ -131,6 +131,7 @@ def _sections(results: Sequence[Result]) -> Iterable[Section]:
         *plots.throughput_plots(results),
         *row_plots.length_plots(results),
         *row_plots.rate_plots(results),
+        *roofline_plot.roofline_plots(results),
         *plots.distribution_plots(results),
         *([phase] if phase is not None else []),
         *time_plots.step_plots(results),

@@ -25,6 +25,7 @@ SECTIONS = {
     "throughput": "Throughput and latency",
     "lengths": "Speed by length",
     "rates": "Rates tried",
+    "roofline": "How far from the limit",
     "distributions": "Latency distributions",
     "phases": "Where the time went",
     "steps": "The batch over time",
@@ -139,11 +140,11 @@ def _label_points(box: Panel, points: Sequence[Point], at: Sequence[tuple[float,
     spots = panel.spread_labels([box.place(*at[i]) for i in order], widths, room, line)
     for label, index, spot in zip(labels, order, spots, strict=True):
         if spot is not None:
-            _lead(box, box.place(*at[index]), spot, len(label) * panel.CHAR_PX)
+            lead(box, box.place(*at[index]), spot, len(label) * panel.CHAR_PX)
             box.text(spot[0], spot[1], label, color=svg.TEXT if index in front else svg.MUTED)
 
 
-def _lead(box: Panel, point: tuple[float, float], spot: tuple[float, float], width: float) -> None:
+def lead(box: Panel, point: tuple[float, float], spot: tuple[float, float], width: float) -> None:
     """A thin line from a point to a label that could not stand beside it."""
     x, y = min(max(point[0], spot[0]), spot[0] + width), min(max(point[1], spot[1] - 9), spot[1] + 2)
     if (x - point[0]) ** 2 + (y - point[1]) ** 2 > 12**2:

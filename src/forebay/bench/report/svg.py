@@ -9,6 +9,7 @@ import io
 import re
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
@@ -46,6 +47,9 @@ _LONG_NUMBER = re.compile(r"-?\d+\.\d{2,}(?:e-?\d+)?")
 _SENTINEL = re.compile("|".join(CSS))
 _FONT = re.compile(r"font(-family|-size|-stretch|-style|-variant|-weight)?:[^;]*;?\s*")
 _POINT_PX = 72.0
+_MARGIN = 10  # pixels around a drawing that is a file
+_FILE_STYLE = """svg { font-family: system-ui, "Segoe UI", Roboto, Arial, sans-serif; stroke-linejoin: round; }
+text { paint-order: stroke; stroke: var(--card); stroke-width: 3px; }"""
 
 
 def require_matplotlib() -> None:
@@ -146,3 +150,17 @@ def _font_size_only(style: str) -> str:
         return style
     weight = "font-weight: 600; " if re.search(r"\b(bold|[67]00)\b", style) else ""
     return f"font-size: {size[1]}px; {weight}{_FONT.sub('', style)}".strip()
+
+
+def standalone(drawing: Markup) -> str:
+    """A drawing as a file of its own, in the page's font and colours, light or dark as its reader prefers."""
+    palette = (Path(__file__).parent / "page.css").read_text("utf-8").partition("* {")[0].strip()
+    root = ElementTree.fromstring(drawing)
+    width, height = (float(word) + 2 * _MARGIN for word in root.attrib["viewBox"].split()[2:])
+    size = {"width": f"{width:g}", "height": f"{height:g}"}
+    root.attrib |= {"xmlns": _SVG[1:-1], "viewBox": f"{-_MARGIN} {-_MARGIN} {width:g} {height:g}", **size}
+    style, ground = ElementTree.Element("style"), ElementTree.Element("rect")
+    style.text = f"\n{palette}\n{_FILE_STYLE}\n"
+    ground.attrib = {"x": f"{-_MARGIN}", "y": f"{-_MARGIN}", **size, "style": "fill: var(--card)"}
+    root[:0] = [style, ground]
+    return ElementTree.tostring(root, encoding="unicode") + "\n"

@@ -1,0 +1,1 @@
+"""The scripts of benchmarks/, as far as they can be tested without other engines."""

@@ -155,7 +155,7 @@ View view_widened(const AttentionArgs& args, const View& from, Span span, const 
 
 // Up to kQueryTile queries that see the same keys of a segment: their q, their scores, and their running state.
 // `ahead`, where a segment is read only once: the next one. Blocks are anywhere in memory and end what streams by itself, so
-// scores ask for the values, and sums for the next keys.
+// scores ask for its keys, and sums for its values, into the cache that has room for both.
 struct Queries {
   const View* ahead;
   const float* q[kMostQueryTile];
@@ -178,7 +178,7 @@ void score(const AttentionArgs& args, const View& view, const Queries& queries) 
     for (int g = 0; g < kGroups; ++g) {
       key[g] = widened<F>(at[g]);
       at[g] += view.key_stride;
-      if (queries.ahead) __builtin_prefetch(view.values[g] + static_cast<std::size_t>(d) * 16 * kItem<F>);
+      if (queries.ahead) __builtin_prefetch(queries.ahead->keys[g] + static_cast<std::size_t>(d) * view.key_stride, 0, 2);
     }
     FOREBAY_UNROLL
     for (int r = 0; r < R; ++r) {
@@ -241,7 +241,7 @@ void weigh(const View& view, Span span, const Queries& queries, const Join* join
     for (int j = begin; j < end; ++j, row += view.value_stride) {
       if (queries.ahead)
         for (int i = 0; i < kGroups; ++i)
-          __builtin_prefetch(queries.ahead->keys[i] + static_cast<std::size_t>(d + j) * queries.ahead->key_stride);
+          __builtin_prefetch(queries.ahead->values[i] + static_cast<std::size_t>(d + j) * 16 * kItem<F>, 0, 2);
       F32x16 value[C];
       FOREBAY_UNROLL
       for (int c = 0; c < C; ++c) value[c] = C == 1 ? widened_n<F>(row, tail) : widened<F>(row + c * 16 * kItem<F>);

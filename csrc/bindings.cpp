@@ -239,7 +239,8 @@ void bind_plan(nb::module_& m) {
 
 // Kernels that plans use and the op set does not show, called on their own: for tests.
 QuantizedRows quantized_rows(const Out<std::uint8_t, 2>& bytes, int columns) {
-  if (columns % kQuantGroup || bytes.shape(1) != static_cast<std::size_t>(columns / kQuantGroup) * sizeof(QuantizedGroup))
+  if (columns % kQuantGroup ||
+      bytes.shape(1) != static_cast<std::size_t>(columns / kQuantGroup) * sizeof(QuantizedGroup))
     throw std::invalid_argument("rows of " + std::to_string(bytes.shape(1)) + " bytes do not hold " +
                                 std::to_string(columns) + " quantized columns");
   return {reinterpret_cast<QuantizedGroup*>(bytes.data()), columns};
@@ -250,33 +251,30 @@ void quantize(const std::string& isa, const In<float, 2>& x, const Out<std::uint
   kernels_for(isa).quantize(x.data(), 0, length(x.shape(0)), quantized_rows(out, length(x.shape(1))));
 }
 
-// A weight of its own for one call.
-PackedMatrix packed(const std::string& format, const In<std::uint8_t, 2>& data, int columns,
-                    const std::optional<Floats>& bias, ThreadPool& pool) {
+using Biased = std::tuple<std::string, In<std::uint8_t, 2>, std::optional<Floats>>;  // format, data, bias
+
+PackedWeight packed(const Biased& w, int columns, ThreadPool& pool, Arena& arena) {
+  const auto& [format, data, bias] = w;
   const StoredWeight weight = stored(format, data, columns);
   if (bias) check_rows("bias", *bias, data.shape(0));
-  PackedMatrix matrix = pack(weight.format, weight.data, weight.rows, weight.columns, pool);
-  matrix.view.bias = bias ? bias->data() : nullptr;
-  return matrix;
+  PackedWeight view = pack(weight.format, weight.data, weight.rows, weight.columns, pool, arena);
+  view.bias = bias ? bias->data() : nullptr;
+  return view;
 }
-
-using Biased = std::tuple<std::string, In<std::uint8_t, 2>, std::optional<Floats>>;  // format, data, bias
 
 void linear_gated(const std::string& isa, int threads, bool is_silu, const Biased& gate, const Biased& up,
                   const Out<std::uint8_t, 2>& x, const Out<std::uint8_t, 2>& out) {
   const int columns = length(x.shape(1) / sizeof(QuantizedGroup)) * kQuantGroup, rows = length(x.shape(0));
   ThreadPool pool(threads);
-  const auto pack_one = [&](const Biased& w) {
-    return packed(std::get<0>(w), std::get<1>(w), columns, std::get<2>(w), pool);
-  };
-  const PackedMatrix g = pack_one(gate), u = pack_one(up);
+  Arena arena;
+  const PackedWeight g = packed(gate, columns, pool, arena), u = packed(up, columns, pool, arena);
   check_rows("out", out, x.shape(0));
-  if (g.view.rows != u.view.rows) throw std::invalid_argument("gate and up differ in rows");
-  const QuantizedRows from = quantized_rows(x, columns), to = quantized_rows(out, g.view.rows);
+  if (g.rows != u.rows) throw std::invalid_argument("gate and up differ in rows");
+  const QuantizedRows from = quantized_rows(x, columns), to = quantized_rows(out, g.rows);
   pool.run([&](int thread) {
-    const Part part = part_of(g.view.rows / kPanelRows, thread, pool.size());
-    kernels_for(isa).linear_gated(is_silu ? Activation::silu : Activation::gelu_tanh, g.view, u.view, from, rows,
-                                  part.begin, part.end, to);
+    const Part part = part_of(g.rows / kPanelRows, thread, pool.size());
+    kernels_for(isa).linear_gated(is_silu ? Activation::silu : Activation::gelu_tanh, g, u, from, rows, part.begin,
+                                  part.end, to);
   });
 }
 
@@ -284,17 +282,18 @@ void linear_gated(const std::string& isa, int threads, bool is_silu, const Biase
 void linear_add(const std::string& isa, const Biased& w, const In<float, 2>& x, const Out<float, 2>& out) {
   ThreadPool pool(1);
   const int rows = length(x.shape(0)), columns = length(x.shape(1));
-  const PackedMatrix weight = packed(std::get<0>(w), std::get<1>(w), columns, std::get<2>(w), pool);
+  Arena arena;
+  const PackedWeight weight = packed(w, columns, pool, arena);
   check_rows("out", out, x.shape(0));
-  if (out.shape(1) != static_cast<std::size_t>(weight.view.rows)) throw std::invalid_argument("out has another width");
-  const int panels = (weight.view.rows + kPanelRows - 1) / kPanelRows;
+  if (out.shape(1) != static_cast<std::size_t>(weight.rows)) throw std::invalid_argument("out has another width");
+  const int panels = (weight.rows + kPanelRows - 1) / kPanelRows;
   const Kernels& kernels = kernels_for(isa);
-  if (weight.view.storage <= Storage::bf16)
-    return kernels.linear_float(weight.view, x.data(), rows, 0, panels, out.data(), out.data());
+  if (weight.storage <= Storage::bf16)
+    return kernels.linear_float(weight, x.data(), rows, 0, panels, out.data(), out.data());
   AlignedBuffer groups(static_cast<std::size_t>(rows) * (columns / kQuantGroup) * sizeof(QuantizedGroup));
   const QuantizedRows q = {reinterpret_cast<QuantizedGroup*>(groups.data()), columns};
   kernels.quantize(x.data(), 0, rows, q);
-  kernels.linear_quantized(weight.view, q, rows, 0, panels, out.data(), out.data());
+  kernels.linear_quantized(weight, q, rows, 0, panels, out.data(), out.data());
 }
 
 std::uint32_t read_all(const std::string& isa, const In<std::uint8_t, 1>& data) {

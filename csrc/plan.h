@@ -162,7 +162,8 @@ class Plan {
   std::vector<ValueInfo> values_;
   std::vector<Op> ops_;    // as recorded
   std::vector<Op> fused_;  // what runs
-  std::deque<PackedMatrix> weights_;
+  Arena weight_memory_;
+  std::deque<PackedWeight> weights_;
   std::deque<std::vector<float>> vectors_;  // norm weights and biases
   std::map<Value, Value> quantized_;        // float value -> its int8 form
   Value logits_ = -1;

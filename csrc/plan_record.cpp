@@ -92,8 +92,8 @@ Plan::Value Plan::linear(Value x, const StoredWeight& weight, const float* bias)
     fail("linear: x has width " + text(in.width) + ", the weight " + text(weight.columns) + " columns");
   if (weight.columns % std::max(weight.format.block_size, 1))
     fail("linear: " + text(weight.columns) + " columns are not a multiple of " + weight.format.name + "'s block");
-  weights_.push_back(pack(weight.format, weight.data, weight.rows, weight.columns, pool_));
-  PackedWeight* w = &weights_.back().view;
+  weights_.push_back(pack(weight.format, weight.data, weight.rows, weight.columns, pool_, weight_memory_));
+  PackedWeight* w = &weights_.back();
   if (bias) w->bias = vectors_.emplace_back(bias, bias + weight.rows).data();
   const Value input = weight.format.quantized() ? quantized(x) : x;
   const Value out = new_value(in.per_logit_row, weight.rows, size(weight.rows) * sizeof(float));

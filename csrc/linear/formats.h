@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "forebay/aligned_buffer.h"
+#include "forebay/arena.h"
 #include "forebay/kernels.h"
 
 namespace forebay {
@@ -32,12 +32,8 @@ const Format& find_format(const std::string& name);  // throws std::invalid_argu
 // One stored row as float32, bit for bit what the format's specification says.
 void dequantize_row(const Format& format, const std::uint8_t* row, int columns, float* out);
 
-// A weight in panels, with its memory.
-struct PackedMatrix {
-  AlignedBuffer memory;
-  PackedWeight view;
-};
-
-PackedMatrix pack(const Format& format, const std::uint8_t* data, int rows, int columns, ThreadPool& pool);
+// The panels of (rows, columns) stored values, in memory of `arena`.
+PackedWeight pack(const Format& format, const std::uint8_t* data, int rows, int columns, ThreadPool& pool,
+                  Arena& arena);
 
 }  // namespace forebay

@@ -11,20 +11,20 @@ FOREBAY_INLINE F32x16 load_weights(const std::uint8_t* panel, std::size_t at) {
   if constexpr (S == Storage::bf16) return load_bf16(reinterpret_cast<const std::uint16_t*>(panel) + at);
 }
 
-// P panels, two vectors of 16 outputs each, for R rows: acc = fma(x[k], w[n][k], acc) over k ascending, from +0.
-template <Storage S, int P>
+// V vectors of 16 outputs for R rows: acc = fma(x[k], w[n][k], acc) over k ascending, from +0.
+template <Storage S, int V>
 struct FloatTile {
   const PackedWeight& w;
   const float* x;
   const float* residual;
   float* y;
-  int panel;  // the first of P
+  int vector;  // the first of V; every panel has two
 
   template <int R>
   __attribute__((noinline)) void run(int row, int, int) const {
-    constexpr int V = 2 * P;
     const std::size_t columns = static_cast<std::size_t>(w.columns);
-    const std::uint8_t* weights = w.data + static_cast<std::size_t>(panel) * w.panel_bytes;
+    const std::uint8_t* weights = w.data + vector / 2 * w.panel_bytes;
+    const std::size_t half = static_cast<std::size_t>(vector % 2) * 16;  // only if V is 1
     const float* in = x + static_cast<std::size_t>(row) * columns;
     F32x16 acc[V][R];
     FOREBAY_UNROLL
@@ -36,7 +36,7 @@ struct FloatTile {
       F32x16 column[V];
       FOREBAY_UNROLL
       for (int v = 0; v < V; ++v)
-        column[v] = load_weights<S>(weights + v / 2 * w.panel_bytes, k * kPanelRows + v % 2 * 16);
+        column[v] = load_weights<S>(weights + v / 2 * w.panel_bytes, k * kPanelRows + half + v % 2 * 16);
       FOREBAY_UNROLL
       for (int r = 0; r < R; ++r) {
         FOREBAY_UNROLL
@@ -46,18 +46,30 @@ struct FloatTile {
     FOREBAY_UNROLL
     for (int r = 0; r < R; ++r) {
       FOREBAY_UNROLL
-      for (int v = 0; v < V; ++v) panel_output(w, panel + v / 2, residual, y).put(row + r, v % 2, acc[v][r]);
+      for (int v = 0; v < V; ++v)
+        panel_output(w, (vector + v) / 2, residual, y).put(row + r, (vector + v) % 2, acc[v][r]);
     }
   }
 };
 
-// One row waits for its chains, so it takes two panels at once.
+// The vectors from `vector` up that make whole tiles; returns the first one left.
+template <Storage S, int V>
+int run_vectors(const PackedWeight& w, const float* x, int rows, int vector, int end, const float* residual, float* y) {
+  for (; vector + V <= end; vector += V) run_tiles<kFmaChains / V>(FloatTile<S, V>{w, x, residual, y, vector}, rows);
+  return vector;
+}
+
+// Few rows take many vectors, since that is what keeps enough chains going. Weights that must be widened take one: a
+// tile does that once for all its rows.
 template <Storage S>
 void run_panels(const PackedWeight& w, const float* x, int rows, int panel_begin, int panel_end, const float* residual,
                 float* y) {
-  int panel = panel_begin;
-  for (; rows == 1 && panel + 2 <= panel_end; panel += 2) FloatTile<S, 2>{w, x, residual, y, panel}.template run<1>(0, 0, 1);
-  for (; panel < panel_end; ++panel) run_tiles<kRowTile>(FloatTile<S, 1>{w, x, residual, y, panel}, rows);
+  int vector = 2 * panel_begin;
+  const int end = 2 * panel_end;
+  if (4 * rows <= kFmaChains) vector = run_vectors<S, 4>(w, x, rows, vector, end, residual, y);
+  if (2 * rows <= kFmaChains || (S == Storage::f32 && kTileVectors == 2))
+    vector = run_vectors<S, 2>(w, x, rows, vector, end, residual, y);
+  run_vectors<S, 1>(w, x, rows, vector, end, residual, y);
 }
 
 }  // namespace

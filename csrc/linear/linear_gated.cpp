@@ -1,6 +1,5 @@
 #include "linear/panel.h"
 #include "linear/quantize_group.h"
-#include "ops/activation.h"
 
 namespace forebay::FOREBAY_ISA {
 
@@ -11,11 +10,6 @@ constexpr int kBlock = kRows * kPanelRows;
 
 PanelOutput block_output(const PackedWeight& w, int panel, float* block) {
   return {block, nullptr, w.bias ? w.bias + panel * kPanelRows : nullptr, kPanelRows, kPanelRows};
-}
-
-F32x16 gated(Activation activation, const float* gate, const float* up) {
-  const F32x16 g = load(gate);
-  return mul(activation == Activation::silu ? silu(g) : gelu_tanh(g), load(up));
 }
 
 }  // namespace
@@ -34,10 +28,10 @@ void linear_gated(Activation activation, const PackedWeight& gate, const PackedW
                      first == 0 ? panel_data(up, panel) : nullptr);
       multiply_panel(up, panel, block, count, block_output(up, panel, ups),
                      fetch_gate ? panel_data(gate, panel + 1) : nullptr);
+      act_mul(activation, gates, ups, gates, static_cast<std::size_t>(count) * kPanelRows);
       for (int row = 0; row < count; ++row) {
-        const float *g = gates + row * kPanelRows, *u = ups + row * kPanelRows;
-        quantize_group(gated(activation, g, u), gated(activation, g + 16, u + 16),
-                       out.groups + static_cast<std::size_t>(first + row) * panels + panel);
+        const float* x32 = gates + row * kPanelRows;
+        quantize_group(load(x32), load(x32 + 16), out.groups + static_cast<std::size_t>(first + row) * panels + panel);
       }
     }
   }

@@ -8,8 +8,11 @@ namespace {
 template <Storage S>
 void multiply_stored(const std::uint8_t* panel, const QuantizedRows& x, int rows, const PanelOutput& out,
                      const std::uint8_t* next) {
+  using W = Weights<S>;
+  constexpr int kRows = W::Dot::kRows;
+  if (rows == 1 && kRows > 1) return DotTile<W, 2>{panel, x, out, next, 0}.template run<1>(0, 0, 1);
   for (int vector = 0; vector < 2; vector += kTileVectors)
-    run_tiles<kRowTile>(DotTile<Weights<S>, kTileVectors>{panel, x, out, vector ? nullptr : next, vector}, rows);
+    run_tiles<kRows>(DotTile<W, kTileVectors>{panel, x, out, vector ? nullptr : next, vector}, rows);
 }
 
 auto kernel_of(Storage storage) {

@@ -70,19 +70,18 @@ void pack_row(const Format& format, const std::uint8_t* row, int columns, int la
 
 }  // namespace
 
-PackedMatrix pack(const Format& format, const std::uint8_t* data, int rows, int columns, ThreadPool& pool) {
+PackedWeight pack(const Format& format, const std::uint8_t* data, int rows, int columns, ThreadPool& pool,
+                  Arena& arena) {
   const int panels = (rows + kPanelRows - 1) / kPanelRows;
   const std::size_t stride = panel_bytes(format, columns);
-  PackedMatrix out{AlignedBuffer(static_cast<std::size_t>(panels) * stride),
-                   {format.storage, rows, columns, stride, nullptr, nullptr}};
-  out.view.data = out.memory.data();
+  std::uint8_t* packed = arena.take(static_cast<std::size_t>(panels) * stride);
   pool.run([&](int thread) {
     const Part part = part_of(panels, thread, pool.size());
     for (int row = part.begin * kPanelRows; row < std::min(part.end * kPanelRows, rows); ++row)
       pack_row(format, data + static_cast<std::size_t>(row) * format.row_bytes(columns), columns, row % kPanelRows,
-               out.memory.data() + static_cast<std::size_t>(row / kPanelRows) * stride);
+               packed + static_cast<std::size_t>(row / kPanelRows) * stride);
   });
-  return out;
+  return {format.storage, rows, columns, stride, packed, nullptr};
 }
 
 }  // namespace forebay

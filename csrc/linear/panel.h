@@ -5,7 +5,7 @@
 
 namespace forebay::FOREBAY_ISA {
 
-// The products of `rows` rows of x with one panel. Meanwhile memory delivers `next`, the panel of the same storage... or null.
+// The products of `rows` rows of x with one panel. `next` is fetched meanwhile: where another panel lies, or null.
 void multiply_panel(const PackedWeight& w, int panel, const QuantizedRows& x, int rows, const PanelOutput& out,
                     const std::uint8_t* next);
 

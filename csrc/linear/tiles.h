@@ -13,8 +13,8 @@ inline void run_tile(const Kernel& kernel, int count, int row, int tile, int til
   if constexpr (R > 1) run_tile<R - 1>(kernel, count, row, tile, tiles);
 }
 
-// Calls kernel.template run<R>(row, tile, tiles) for consecutive tiles of R rows covering [0, rows), R at most `Most` and
-// as even as can be.
+// Calls kernel.template run<R>(row, tile, tiles) for consecutive tiles of R rows covering [0, rows), R at most `Most`
+// and as even as can be.
 template <int Most, class Kernel>
 inline void run_tiles(const Kernel& kernel, int rows) {
   const int tiles = (rows + Most - 1) / Most;

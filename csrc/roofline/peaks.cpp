@@ -10,14 +10,14 @@ std::uint64_t word_at(const std::uint8_t* data) {
   return word;
 }
 
-// N dot products that do not wait for each other: block n / kRowTile of codes with activations n % kRowTile. Members,
+// N dot products that do not wait for each other: block n / kRows of codes with activations n % kRows. Members,
 // not an array: GCC keeps an array of them in memory.
 template <class Dot, int N>
 struct Chains : Chains<Dot, N - 1> {
   Dot dot;
   void step(const U8x64* blocks, const std::int8_t* a) {
     Chains<Dot, N - 1>::step(blocks, a);
-    dot.step(blocks[(N - 1) / kRowTile], a + (N - 1) % kRowTile * 4);
+    dot.step(blocks[(N - 1) / Dot::kRows], a + (N - 1) % Dot::kRows * 4);
   }
   I32x16 all() const { return xor_i(Chains<Dot, N - 1>::all(), dot.finish(set1_i(0))); }
 };
@@ -31,9 +31,9 @@ struct Chains<Dot, 0> {
 // alone can do.
 template <class Dot>
 std::uint64_t dot_chains(int steps, std::int32_t* kept) {
-  constexpr int kChains = kTileVectors * kRowTile;
+  constexpr int kChains = kTileVectors * Dot::kRows;
   std::uint8_t codes[64];
-  std::int8_t activations[kRowTile * 4];
+  std::int8_t activations[Dot::kRows * 4];
   std::memset(codes, 1, sizeof codes);
   std::memset(activations, 1, sizeof activations);
   const std::int8_t* a = activations;
@@ -43,7 +43,8 @@ std::uint64_t dot_chains(int steps, std::int32_t* kept) {
   Chains<Dot, kChains> chains;
   for (int step = 0; step < steps; ++step) {
     FOREBAY_UNROLL
-    for (int i = 0; i < kTileVectors; ++i) make_opaque(blocks[i]);  // else the products, always the same, leave the loop
+    for (int i = 0; i < kTileVectors; ++i)
+      make_opaque(blocks[i]);  // else the products, always the same, leave the loop
     chains.step(blocks, a);
   }
   *kept = reduce_max_i(chains.all());

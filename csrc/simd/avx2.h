@@ -5,7 +5,6 @@
 
 namespace forebay::FOREBAY_ISA {
 
-constexpr int kRowTile = 2;
 constexpr int kTileVectors = 1;
 constexpr int kQueryTile = 1;
 constexpr int kFmaChains = 6;
@@ -193,6 +192,7 @@ inline __m256i broadcast_4(const std::int8_t* a) {
 
 // Even and odd bytes widened to 16 bits: madd is exact where maddubs would saturate on 8-bit codes.
 struct DotU8 {
+  static constexpr int kRows = 2;
   I32x16 sum = set1_i(0);
   void begin(I32x16 start) { sum = start; }
   static __m256i dot(__m256i w, __m256i even, __m256i odd) {
@@ -210,6 +210,7 @@ struct DotU8 {
 
 // Codes of at most 15: a maddubs step adds at most 2 * 15 * 127, so 8 steps stay below 2^15 and nothing saturates.
 struct DotU4 {
+  static constexpr int kRows = 3;
   __m256i lo = _mm256_setzero_si256(), hi = _mm256_setzero_si256();  // 16-bit sums
   void step(U8x64 w, const std::int8_t* a) {
     const __m256i both = broadcast_4(a);

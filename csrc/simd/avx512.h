@@ -5,7 +5,6 @@
 
 namespace forebay::FOREBAY_ISA {
 
-constexpr int kRowTile = 6;
 constexpr int kTileVectors = 2;
 constexpr int kQueryTile = 6;
 constexpr int kFmaChains = 12;
@@ -125,6 +124,7 @@ inline U8x64 low_nibbles(U8x64 a) { return {_mm512_and_si512(a.v, _mm512_set1_ep
 inline U8x64 high_nibbles(U8x64 a) { return low_nibbles({_mm512_srli_epi16(a.v, 4)}); }
 
 struct DotU8 {
+  static constexpr int kRows = 6;
   I32x16 sum = set1_i(0);
   void begin(I32x16 start) { sum = start; }
   void step(U8x64 w, const std::int8_t* a) {

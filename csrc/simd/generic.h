@@ -3,10 +3,9 @@
 
 namespace forebay::FOREBAY_ISA {
 
-constexpr int kRowTile = 4;      // rows of activations that a linear kernel keeps in registers, by
-constexpr int kTileVectors = 1;  // vectors of quantized outputs; kTileVectors kRowTile and kFmaChains chains hide latency
+constexpr int kTileVectors = 1;  // vectors of quantized outputs that a linear kernel keeps in registers
 constexpr int kQueryTile = 1;    // queries that attention keeps in registers
-constexpr int kFmaChains = 4;
+constexpr int kFmaChains = 4;    // chains of fma that hide its latency and stay in registers
 
 struct F32x16 {
   float v[16];
@@ -202,9 +201,11 @@ inline U8x64 high_nibbles(U8x64 a) {
   return a;
 }
 
-// Exact dot products of 16 weight rows with one activation row, four columns a step, over at most 32 columns, plus `start`:
-// told to both begin and finish, of which one adds it.
+// Exact dot products of 16 weight rows with one activation row, four columns a step, over at most 32 columns, plus
+// `start`: told to both begin and finish, of which one adds it. kRows: how many rows, by kTileVectors, stay in
+// registers.
 struct DotU8 {
+  static constexpr int kRows = 1;
   I32x16 sum = set1_i(0);
   void begin(I32x16 start) { sum = start; }
   void step(U8x64 w, const std::int8_t* a) {

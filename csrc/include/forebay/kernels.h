@@ -14,8 +14,9 @@ constexpr int kSegmentKeys = 64;    // attention softmax segments, anchored at p
 constexpr int kAttentionTile = 16;  // most rows of one request that share a K/V conversion
 constexpr int kMostQueryTile = 8;   // most queries that attention keeps in registers
 
-// How a weight is packed: as floats, or as codes of 4 or 8 bits with a scale per 32 columns. _min: and a minimum. _k: scale
-// and minimum are those of a superblock of 256 columns times small factors. u8_halves: the same, a factor per 16 columns.
+// How a weight is packed: as floats, or as codes of 4 or 8 bits with a scale per 32 columns. _min: and a minimum. _k:
+// scale and minimum are those of a superblock of 256 columns times small factors. u8_halves: the same, a factor per 16
+// columns.
 enum class Storage { f32, f16, bf16, u4, u4_min, u4_k, u8, u8_min, u8_k, u8_halves };
 
 // A quantized panel is a sequence of superblocks: a head, then `groups` groups of 32 columns.
@@ -23,18 +24,19 @@ struct PanelLayout {
   int head_bytes, group_bytes, groups;
 };
 
-// By Storage. Head: 32 f16 scales, and for _k 32 f16 minimums. Group: codes as [2][k / 4][16 rows][4] bytes (u4: step s in
-// the low, step s + 4 in the high nibbles), then 32 f16 scales and for _min 32 f16 minimums; where there is a head: 32
-// factors of its scales and 32 of its minimums as bytes, u8_halves: 2 x 32 signed factors of its scales.
+// By Storage. Head: 32 f16 scales, and for _k 32 f16 minimums. Group: codes as [2][k / 4][16 rows][4] bytes (u4: step s
+// in the low, step s + 4 in the high nibbles), then 32 f16 scales and for _min 32 f16 minimums; where there is a head:
+// 32 factors of its scales and 32 of its minimums as bytes, u8_halves: 2 x 32 signed factors of its scales.
 constexpr PanelLayout kPanelLayouts[] = {
-    {0, 0, 0},    {0, 0, 0},     {0, 0, 0},     // float storages: [k][32] elements
-    {0, 576, 1},  {0, 640, 1},   {128, 576, 8},  // u4, u4_min, u4_k
-    {0, 1088, 1}, {0, 1152, 1},  {128, 1088, 8},  // u8, u8_min, u8_k
+    {0, 0, 0},     {0, 0, 0},    {0, 0, 0},       // float storages: [k][32] elements
+    {0, 576, 1},   {0, 640, 1},  {128, 576, 8},   // u4, u4_min, u4_k
+    {0, 1088, 1},  {0, 1152, 1}, {128, 1088, 8},  // u8, u8_min, u8_k
     {64, 1088, 8},                                // u8_halves
 };
 
-// Panels of 32 output rows, the last one filled up with zeros; columns run inside a panel. A code of a quantized storage
-// stands for (code - zero) * scale + minimum, where zero is 8 in u4, 128 in u8 and u8_halves, 0 where there is a minimum.
+// Panels of 32 output rows, the last one filled up with zeros; columns run inside a panel. A code of a quantized
+// storage stands for (code - zero) * scale + minimum, where zero is 8 in u4, 128 in u8 and u8_halves, 0 where there is
+// a minimum.
 struct PackedWeight {
   Storage storage;
   int rows, columns;

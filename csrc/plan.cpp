@@ -11,6 +11,7 @@ namespace {
 std::size_t size(int n) { return static_cast<std::size_t>(n); }
 
 constexpr int kChainRows = 8;
+constexpr int kManyRows = 24;  // rows per thread from which threads share rows instead of outputs
 
 // FNV-1a over the 32-bit words of a row.
 std::uint64_t checksum(const std::uint8_t* row, std::size_t bytes) {
@@ -55,6 +56,8 @@ void Plan::finish() {
   place_buffers();
   place_barriers(ops_);
   place_barriers(fused_);
+  share_rows();
+  place_barriers(by_rows_);
   for (const std::size_t bytes : buffer_bytes_) buffers_.emplace_back(bytes);
   cut_states_ = AlignedBuffer(size(pool_.size() - 1) * size((limits_.max_model_len - 1) / kSegmentKeys + 1) *
                               state_floats_ * sizeof(float));
@@ -107,9 +110,7 @@ void Plan::place_buffers() {
 // such promise.
 std::size_t Plan::row_layout(const Op& op, Value value) const {
   const ValueInfo& v = values_[size(value)];
-  const bool is_float =
-      v.row_bytes == size(v.width) * sizeof(float);  // the int8 form keeps its parts in separate arrays
-  return op.by_rows() && is_float ? 2 * v.row_bytes + v.per_logit_row : 0;
+  return op.by_rows() ? 2 * v.row_bytes + v.per_logit_row : 0;
 }
 
 // An op needs a barrier when, since the last one, another thread may have written what it reads or writes, or read what
@@ -167,10 +168,14 @@ std::size_t Plan::run_chain(const std::vector<Op>& program, std::size_t first, c
                             bool alone) const {
   const bool per_logit_row = program[first].per_logit_row;
   std::size_t end = first + 1;
-  while (!alone && end < program.size() && program[end].by_rows() && !program[end].barrier &&
+  const Part part = part_of(per_logit_row ? step.logit_rows : step.tokens, thread, pool_.size());
+  if (program[first].at_once) {
+    if (part.begin < part.end) program[first].rows_work(step, part);
+    return end;
+  }
+  while (!alone && end < program.size() && program[end].by_rows() && !program[end].at_once && !program[end].barrier &&
          program[end].per_logit_row == per_logit_row)
     ++end;
-  const Part part = part_of(per_logit_row ? step.logit_rows : step.tokens, thread, pool_.size());
   for (int row = part.begin; row < part.end; row += kChainRows)
     for (std::size_t i = first; i < end; ++i) program[i].rows_work(step, {row, std::min(row + kChainRows, part.end)});
   return end;
@@ -186,7 +191,7 @@ void Plan::add_trace(const Op& op, Value value, const std::string& name, const S
 
 // A trace runs the program as it was recorded, op by op; everything else runs the fused one.
 void Plan::execute(const Step& step, const std::function<void(int)>& after, Trace* trace) {
-  const std::vector<Op>& program = trace ? ops_ : fused_;
+  const std::vector<Op>& program = trace ? ops_ : step.tokens < kManyRows * pool_.size() ? fused_ : by_rows_;
   const auto complete = [&](std::size_t& first, std::size_t end) {  // segments whose last op every thread has done
     for (; first < end; ++first) ++segments_[first].done;
   };

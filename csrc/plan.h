@@ -75,6 +75,12 @@ class Plan {
       last_use = index > last_use ? index : last_use;
     }
   };
+  // y = residual + x w^T + bias, or with `up` the int8 form of act_mul(x w^T, x up^T). residual -1: none.
+  struct Product {
+    const PackedWeight *w = nullptr, *up = nullptr;
+    Value x = -1, residual = -1, y = -1;
+    Activation activation = Activation::silu;
+  };
   struct Op {
     std::string name;
     int index = 0;  // in the program as recorded
@@ -84,12 +90,14 @@ class Plan {
     bool per_logit_row = false;
     bool reads_cache = false, writes_cache = false;
     bool traced = false;
-    const PackedWeight* weight = nullptr;        // of a linear
+    Product product;                           // of a linear
     Activation activation = Activation::silu;  // of an act_mul
     bool barrier = true;
     // One of the two. By rows: row r of the output needs only row r of what it reads, and every thread has the same
     // share of rows in each such op, so that a chain of them needs no wait and goes through a few rows at a time.
+    // at_once: all of a thread's rows together.
     RowsWork rows_work;
+    bool at_once = false;
     Work work;
 
     bool by_rows() const { return static_cast<bool>(rows_work); }
@@ -112,7 +120,6 @@ class Plan {
   Value elementwise(const char* name, std::vector<Value> inputs,
                     std::function<void(std::size_t, std::size_t, float*)> map);
   Value quantized(Value x);
-  Work linear_work(Value x, const PackedWeight& w, Value residual, Value y);
   static bool is_float(Storage storage) { return storage <= Storage::bf16; }
   const ValueInfo& info(Value value) const;
   LayerCache cache_of(int layer) const;
@@ -121,6 +128,9 @@ class Plan {
   // Fusion (plan_fuse.cpp).
   struct Uses;
   void fuse();
+  void make_product(Op& op, const Product& product);
+  void multiply(const Product& product, Part rows, Part panels);
+  void share_rows();
   int sole_linear(Value value, const Uses& uses) const;
   void fuse_gated(std::size_t at, const Uses& uses, std::vector<char>& gone);
   void fuse_residual(std::size_t at, const Uses& uses, std::vector<char>& gone);
@@ -161,7 +171,8 @@ class Plan {
   std::deque<Segment> segments_;
   std::vector<ValueInfo> values_;
   std::vector<Op> ops_;    // as recorded
-  std::vector<Op> fused_;  // what runs
+  std::vector<Op> fused_;    // what runs, threads sharing the outputs of each linear
+  std::vector<Op> by_rows_;  // the same for steps of many rows, threads sharing the rows
   Arena weight_memory_;
   std::deque<PackedWeight> weights_;
   std::deque<std::vector<float>> vectors_;  // norm weights and biases

@@ -8,6 +8,8 @@ namespace {
 
 std::size_t size(int n) { return static_cast<std::size_t>(n); }
 
+int panels_of(const PackedWeight& w) { return (w.rows + kPanelRows - 1) / kPanelRows; }
+
 }  // namespace
 
 // Where a value is made, who reads it, and how often.
@@ -42,7 +44,7 @@ void Plan::fuse() {
 // The linear that makes `value` for one reader alone, or -1.
 int Plan::sole_linear(Value value, const Uses& uses) const {
   const int maker = uses.maker[size(value)];
-  const bool is_sole = value != logits_ && uses.reads[size(value)] == 1 && maker >= 0 && ops_[size(maker)].weight;
+  const bool is_sole = value != logits_ && uses.reads[size(value)] == 1 && maker >= 0 && ops_[size(maker)].product.w;
   return is_sole ? maker : -1;
 }
 
@@ -53,21 +55,14 @@ void Plan::fuse_gated(std::size_t at, const Uses& uses, std::vector<char>& gone)
   if (gate < 0 || up < 0 || gate == up || uses.reads[size(product.output)] != 1 || product.output == logits_) return;
   const Op &one = ops_[size(gate)], &other = ops_[size(up)];
   const std::size_t quantize = size(uses.reader[size(product.output)]);
-  if (ops_[quantize].name != "quantize" || one.reads != other.reads || is_float(one.weight->storage) ||
-      is_float(other.weight->storage) || one.weight->rows % kPanelRows)
+  if (ops_[quantize].name != "quantize" || one.reads != other.reads || is_float(one.product.w->storage) ||
+      is_float(other.product.w->storage) || one.product.w->rows % kPanelRows)
     return;
-  const Value in = one.reads[0], out = ops_[quantize].output;
-  const PackedWeight *w_gate = one.weight, *w_up = other.weight;
-  const Activation activation = product.activation;
   Op& fused = fused_[quantize];
   fused.name = "linear_gated";
-  fused.reads = {in};
+  fused.reads = one.reads;
   fused.rows_work = nullptr;
-  fused.work = [this, in, out, w_gate, w_up, activation](const Step& step, int thread) {
-    const Part part = part_of(w_gate->rows / kPanelRows, thread, pool_.size());
-    kernels_.linear_gated(activation, *w_gate, *w_up, quantized_rows(in), row_count(values_[size(in)], step), part.begin,
-                          part.end, quantized_rows(out));
-  };
+  make_product(fused, {one.product.w, other.product.w, one.reads[0], -1, fused.output, product.activation});
   gone[size(gate)] = gone[size(up)] = gone[at] = 1;
 }
 
@@ -79,8 +74,50 @@ void Plan::fuse_residual(std::size_t at, const Uses& uses, std::vector<char>& go
   Op& fused = fused_[size(linear)];
   fused.reads.push_back(sum.reads[0]);
   fused.output = sum.output;
-  fused.work = linear_work(fused.reads[0], *fused.weight, sum.reads[0], sum.output);
+  make_product(fused, {fused.product.w, nullptr, fused.reads[0], sum.reads[0], sum.output, Activation::silu});
   gone[at] = 1;
+}
+
+// `op` as a product whose outputs the threads share.
+void Plan::make_product(Op& op, const Product& product) {
+  op.product = product;
+  op.work = [this, product](const Step& step, int thread) {
+    multiply(product, {0, row_count(values_[size(product.y)], step)},
+             part_of(panels_of(*product.w), thread, pool_.size()));
+  };
+}
+
+void Plan::multiply(const Product& p, Part rows, Part panels) {
+  const std::size_t first = size(rows.begin), columns = size(p.w->columns), width = size(p.w->rows);
+  const int count = rows.end - rows.begin;
+  const auto groups_from = [&](Value value) {
+    QuantizedRows from = quantized_rows(value);
+    from.groups += first * size(from.columns / kQuantGroup);
+    return from;
+  };
+  if (p.up)
+    return kernels_.linear_gated(p.activation, *p.w, *p.up, groups_from(p.x), count, panels.begin, panels.end,
+                                 groups_from(p.y));
+  const float* residual = p.residual < 0 ? nullptr : data(p.residual) + first * width;
+  float* y = data(p.y) + first * width;
+  if (is_float(p.w->storage))
+    kernels_.linear_float(*p.w, data(p.x) + first * columns, count, panels.begin, panels.end, residual, y);
+  else
+    kernels_.linear_quantized(*p.w, groups_from(p.x), count, panels.begin, panels.end, residual, y);
+}
+
+// Of many rows each thread takes its own through whole layers: rows stay in its caches, and only attention makes it wait.
+// Every thread reads all weights, which many rows pay for.
+void Plan::share_rows() {
+  by_rows_ = fused_;
+  for (Op& op : by_rows_) {
+    if (!op.product.w || op.per_logit_row) continue;
+    op.rows_work = [this, product = op.product](const Step&, Part rows) {
+      multiply(product, rows, {0, panels_of(*product.w)});
+    };
+    op.at_once = true;
+    op.work = nullptr;
+  }
 }
 
 }  // namespace forebay

@@ -97,22 +97,9 @@ Plan::Value Plan::linear(Value x, const StoredWeight& weight, const float* bias)
   if (bias) w->bias = vectors_.emplace_back(bias, bias + weight.rows).data();
   const Value input = weight.format.quantized() ? quantized(x) : x;
   const Value out = new_value(in.per_logit_row, weight.rows, size(weight.rows) * sizeof(float));
-  record_shared("linear", {input}, out, linear_work(input, *w, -1, out));
-  ops_.back().weight = w;
+  record_shared("linear", {input}, out, {});
+  make_product(ops_.back(), {w, nullptr, input, -1, out, Activation::silu});
   return out;
-}
-
-// y = residual + x w^T + bias; residual -1: none.
-Plan::Work Plan::linear_work(Value x, const PackedWeight& w, Value residual, Value y) {
-  return [this, x, &w, residual, y](const Step& step, int thread) {
-    const Part part = part_of((w.rows + kPanelRows - 1) / kPanelRows, thread, pool_.size());
-    const int rows = row_count(values_[size(y)], step);
-    const float* added = residual < 0 ? nullptr : data(residual);
-    if (is_float(w.storage))
-      kernels_.linear_float(w, data(x), rows, part.begin, part.end, added, data(y));
-    else
-      kernels_.linear_quantized(w, quantized_rows(x), rows, part.begin, part.end, added, data(y));
-  };
 }
 
 Plan::Value Plan::rms_norm(Value x, const float* weight, int width, float eps) {

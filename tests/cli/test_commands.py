@@ -76,7 +76,7 @@ def test_every_command_has_examples(command: str) -> None:
 def test_profile_flags_are_everywhere(command: str) -> None:
     text = forebay(command, "--help").stdout
     flags = ("--profile", "--set", "--threads", "--isa", "--backend", "--max-model-len", "--token-budget", "--kv-dtype")
-    for flag in (*flags, "--no-prefix-cache"):
+    for flag in (*flags, "--weights", "--no-prefix-cache"):
         assert flag in text
 
 
@@ -181,6 +181,26 @@ def test_doctor_explains_every_setting(model: str, tmp_path: Path) -> None:
     assert table.returncode == 0
     for name in settings:
         assert name in table.stdout
+
+
+def test_doctor_explains_converted_weights(model: str) -> None:
+    report = json.loads(forebay("doctor", model, "--weights", "int4", *REFERENCE, "--json").stdout)
+    entry = report["settings"]["model.weights"]
+    assert entry["value"] == "int4"
+    assert "matrices f32 to q4_1; " in entry["reason"]
+    assert "5 matrices f32 as stored (172 columns are not a multiple of 32)" in entry["reason"]
+    assert "1 matrix f32 to q8_0 (embedding and head keep 8 bits)" in entry["reason"]
+    assert "/weights-q4_1:forebay-1+" in report["answer_class"]
+    stored = json.loads(forebay("doctor", model, *REFERENCE, "--json").stdout)
+    assert stored["settings"]["model.weights"]["value"] == "stored"
+    assert stored["profile"] != report["profile"]
+
+
+def test_generate_with_converted_weights(model: str) -> None:
+    done = forebay("generate", model, "Once upon a time", "--weights", "int8", *GREEDY, *REFERENCE)
+    assert done.stdout == ", there was a little girl\n"
+    wrong = forebay("generate", model, "Once", "--weights", "int3", *REFERENCE)
+    assert 'model.weights must be one of "stored", "int8", "int4", "bf16", "f32" or "auto"' in one_line(wrong, 2)
 
 
 def test_doctor_shows_the_machine_even_if_the_model_is_missing() -> None:

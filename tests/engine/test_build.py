@@ -5,8 +5,12 @@ from __future__ import annotations
 import pytest
 
 from forebay.engine.build import assemble
-from forebay.profile import load_profile
+from forebay.profile import ResolvedProfile, load_profile
 from tests.support.shared import shared_path
+
+
+def stories(**settings: object) -> ResolvedProfile:
+    return assemble(load_profile(None, {"source": str(shared_path("models/stories260K/hf")), **settings})).resolved
 
 
 @pytest.mark.parametrize(
@@ -17,9 +21,25 @@ from tests.support.shared import shared_path
         ({"backend.name": "native"}, "backend.isa", "the best of"),
         ({"backend.name": "native", "backend.isa": "generic"}, "backend.isa", "given by the profile"),
         ({"backend.name": "reference", "backend.threads": 7}, "backend.threads", "runs on one thread"),
+        ({}, "model.weights", "as in the file: f32; auto never changes a model's answers"),
+        ({"weights": "stored"}, "model.weights", "as in the file: f32"),
+        ({"weights": "int8"}, "model.weights", "matrices f32 to q8_0"),
+        ({"weights": "int8"}, "model.weights", "5 matrices f32 as stored (172 columns are not a multiple of 32)"),
+        ({"weights": "f32"}, "model.weights", "matrices f32 as stored"),
     ],
 )
 def test_reasons(settings: dict[str, object], name: str, says: str) -> None:
-    source = str(shared_path("models/stories260K/hf"))
-    resolved = assemble(load_profile(None, {"source": source, **settings})).resolved
-    assert says in resolved.reasons[name]
+    assert says in stories(**settings).reasons[name]
+
+
+def test_the_answer_class_and_the_digest_hold_what_is_really_used() -> None:
+    given = {weights: stories(weights=weights) for weights in ("auto", "stored", "f32", "int8", "int4", "bf16")}
+    classes = {weights: profile.answer_class for weights, profile in given.items()}
+    assert "/weights-f32/" in classes["auto"]
+    assert classes["auto"] == classes["stored"] == classes["f32"]  # nothing is converted: caches may be shared
+    assert "/weights-q8_0:forebay-1+f32/" in classes["int8"]
+    assert "/weights-q4_1:forebay-1+f32+q8_0:forebay-1/" in classes["int4"]
+    assert "/weights-bf16:forebay-1/" in classes["bf16"]
+    digests = {weights: profile.digest for weights, profile in given.items()}
+    assert digests["auto"] == digests["stored"]
+    assert len(set(digests.values())) == 5

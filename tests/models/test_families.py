@@ -16,6 +16,7 @@ from forebay.models.families.registry import load_decoder
 from forebay.ops.protocol import PlanLimits
 from forebay.ops.registry import create_backend
 from forebay.weights.checkpoint import open_checkpoint
+from forebay.weights.conversion import Conversion
 from tests.models.tiny import CONFIGS, hf_logits, save_tiny
 from tests.support.driver import PlanDriver
 
@@ -23,13 +24,16 @@ LENGTH = 150
 BLOCKS = 256
 
 
-def make_driver(folder: Path, backend: str, max_model_len: int = 256, block_size: int = 8) -> PlanDriver:
-    spec, weights = load_decoder(open_checkpoint(folder))
+def make_driver(
+    folder: Path, backend: str, max_model_len: int = 256, block_size: int = 8, weights: str = "stored"
+) -> PlanDriver:
+    spec, stored = load_decoder(open_checkpoint(folder))
     kv = spec.kv_spec(block_size, "f32")
     limits = PlanLimits(
         max_tokens=256, max_requests=4, max_logit_rows=256, max_model_len=max_model_len, num_blocks=BLOCKS
     )
-    plan = create_backend(backend).compile(Decoder(spec, weights, max_model_len), kv, limits)
+    served = stored.converted(Conversion(weights))
+    plan = create_backend(backend).compile(Decoder(spec, served, max_model_len), kv, limits)
     return PlanDriver(plan, kv, BLOCKS)
 
 

@@ -32,12 +32,12 @@ STORIES = (
 
 @dataclass(frozen=True)
 class Feature:
-    """sampling: what it asks of a request. settings: how it makes the engine work. answer_class: settings that change
-    the answer, so the plain run has them too. happened: proof that it did."""
+    """sampling: what it asks of a request. served: what is served, also in the plain run. settings: how it makes the
+    engine work. happened: proof that it did."""
 
     sampling: dict[str, Any] = field(default_factory=dict)
+    served: dict[str, Any] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)
-    answer_class: dict[str, Any] = field(default_factory=dict)
     rounds: int = 1
     neighbours: bool = False  # others are in the batch, and are aborted half way
     happened: Callable[[Seen, list[list[Answer]]], bool] = lambda seen, got: True
@@ -56,7 +56,10 @@ FEATURES: dict[str, Feature] = {
         settings={"kv.num_blocks": 17, "scheduler.overcommit": 12.0}, happened=lambda s, got: s.preemptions > 0
     ),
     "chunking": Feature(settings={"scheduler.chunk_size": 5}, happened=lambda s, got: s.largest_chunk <= 5),
-    "int8 KV": Feature(answer_class={"kv.dtype": "int8"}, happened=lambda s, got: "/kv-int8/" in s.answer_class),
+    "int8 KV": Feature(served={"kv.dtype": "int8"}, happened=lambda s, got: "/kv-int8/" in s.answer_class),
+    "int4 weights": Feature(
+        served={"model.weights": "int4"}, happened=lambda s, got: "/weights-q4_1:forebay-" in s.answer_class
+    ),
     "abort of a neighbour": Feature(neighbours=True, happened=lambda s, got: s.aborted > 0 and s.largest_step >= 4),
 }
 
@@ -105,7 +108,7 @@ def test_pair(first: str, second: str) -> None:
     a, b = FEATURES[first], FEATURES[second]
     asked = {"temperature": 0.0, "max_tokens": 60, "seed": 1} | a.sampling | b.sampling
     sampling = SamplingParams(**asked)
-    plain = PLAIN | a.answer_class | b.answer_class
+    plain = PLAIN | a.served | b.served
     wanted, _ = run(plain, sampling, alone=True)
     got, what = run(
         plain | a.settings | b.settings,

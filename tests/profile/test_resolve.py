@@ -164,6 +164,24 @@ def test_the_answer_class_names_what_changes_bits() -> None:
     assert resolved({"backend.name": "reference"}).answer_class != base.answer_class
 
 
+def test_weights_are_resolved_with_the_reason_of_who_looked_at_them() -> None:
+    facts = dataclasses.replace(MODEL, weights_reason="as in the file: q4_1")
+    assert resolved(model=facts).explained()["model.weights"] == '"stored" (as in the file: q4_1)'
+    made = dataclasses.replace(MODEL, weight_format="q8_0:forebay-1", weights_reason="4 matrices bf16 to q8_0")
+    asked = resolved({"weights": "int8"}, model=made)
+    assert asked.explained()["model.weights"] == '"int8" (4 matrices bf16 to q8_0)'
+    assert asked.answer_class == "native/kernels-1/weights-q8_0:forebay-1/kv-f16/tp-1/grammar-0"
+
+
+def test_weights_made_by_another_method_are_another_profile() -> None:
+    first, second = (
+        resolved({"weights": "int8"}, model=dataclasses.replace(MODEL, weight_format=f"q8_0:forebay-{method}"))
+        for method in (1, 2)
+    )
+    assert first.digest != second.digest
+    assert first.answer_class != second.answer_class
+
+
 def test_diff_names_the_fields_that_differ() -> None:
     assert diff(load_profile(), load_profile()) == {}
     assert diff(resolved(), resolved({"kv.block_size": 32})) == {

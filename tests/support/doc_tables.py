@@ -20,6 +20,8 @@ from forebay.observe.metrics import METRICS
 from forebay.profile.schema import SECTIONS
 from forebay.profile.settings import settings_of, toml_value
 from forebay.server.openai.fields import CHAT_FIELDS, COMPLETION_FIELDS, Kind
+from forebay.weights.conversion import bits, decide
+from forebay.weights.formats import FORMATS
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 RESULTS = REPOSITORY / "benchmarks" / "results"
@@ -92,6 +94,18 @@ def openai_fields() -> Iterator[str]:
                 yield _row(f"`{name}`", *marks, *passes, f.why)
 
 
+def weight_conversions() -> Iterator[str]:
+    """What `model.weights` makes of a matrix; after the comma of the embedding and the head, where that differs."""
+    yield from _table("in the file", "bits", "`int8`", "`int4`", "`bf16`", "`f32`")
+    for name, fmt in FORMATS.items():
+        cells = []
+        for asked in ("int8", "int4", "bf16", "f32"):
+            found = [decide(asked, fmt, fmt.block_size * 32, outer=outer)[0] for outer in (False, True)]
+            shown = ["as stored" if target is None else f"`{target.name}`" for target in found]
+            cells.append(", ".join(dict.fromkeys(shown)))
+        yield _row(f"`{name}`", f"{bits(fmt):g}", *cells)
+
+
 def layers() -> Iterator[str]:
     """The packages of .importlinter, top to bottom; those in brackets there may not exist yet."""
     config = configparser.ConfigParser()
@@ -115,7 +129,17 @@ def error_classes() -> list[type[ForebayError]]:
 
 TABLES = {
     f.__name__: f
-    for f in (profile_fields, environment, metrics, errors, openai_fields, layers, workload_flags, buckets)
+    for f in (
+        profile_fields,
+        environment,
+        metrics,
+        errors,
+        openai_fields,
+        layers,
+        workload_flags,
+        buckets,
+        weight_conversions,
+    )
 }
 
 

@@ -21,6 +21,7 @@ from forebay.models.families.registry import load_decoder
 from forebay.ops.protocol import Plan, PlanLimits, SampleBatch, StepBatch
 from forebay.ops.registry import create_backend
 from forebay.weights.checkpoint import open_checkpoint
+from forebay.weights.conversion import Conversion
 
 BLOCK = 16
 
@@ -73,7 +74,8 @@ class Forebay(Engine):
 
     def _scorer(self) -> tuple[Plan, int]:
         if self._plan is None:
-            spec, weights = load_decoder(open_checkpoint(Path(self._model)))
+            spec, stored = load_decoder(open_checkpoint(Path(self._model)))
+            weights = stored.converted(Conversion(self._settings.get("model.weights", "auto")))
             kv = spec.kv_spec(block_size=BLOCK, dtype=self._settings.get("kv.dtype", "f16"))
             limits = PlanLimits(
                 max_tokens=CONTEXT,

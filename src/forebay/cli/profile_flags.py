@@ -15,6 +15,7 @@ from forebay.profile import SETTINGS, Profile, Setting, load_profile, parse_assi
 # flag -> setting; every other setting is reached with --set
 FLAGS = {
     "--max-model-len": "model.max_model_len",
+    "--weights": "model.weights",
     "--backend": "backend.name",
     "--isa": "backend.isa",
     "--threads": "backend.threads",

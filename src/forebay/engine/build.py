@@ -24,6 +24,7 @@ from forebay.profile import ModelFacts, Profile, ResolvedProfile, read_machine, 
 from forebay.runner.model_runner import ModelRunner
 from forebay.scheduler import Scheduler, SchedulerConfig
 from forebay.weights.checkpoint import Checkpoint, open_checkpoint
+from forebay.weights.conversion import Conversion
 from forebay.weights.sources import resolve_source
 
 
@@ -42,10 +43,12 @@ class Assembly:
 def assemble(profile: Profile) -> Assembly:
     """Fetch the model and decide every setting. Raises SetupError subclasses."""
     checkpoint = open_checkpoint(resolve_source(profile.model.source))
-    spec, weights = load_decoder(checkpoint)
+    spec, stored = load_decoder(checkpoint)
+    conversion = Conversion(profile.model.weights)
+    weights = stored.converted(conversion)
     kv = spec.kv_spec(profile.kv.block_size, profile.kv.dtype)
     resolved = resolve(
-        profile, read_machine(), _model_facts(checkpoint, spec, weights, kv),
+        profile, read_machine(), _model_facts(checkpoint, spec, weights, kv, conversion.reason()),
         kernel_contract=KERNEL_CONTRACT_VERSION, backends=available_backends(),
     )  # fmt: skip
     backend = create_backend(resolved.backend.name, isa=resolved.backend.isa, threads=resolved.backend.threads)
@@ -84,14 +87,17 @@ def build_engine_core(
     )
 
 
-def _model_facts(checkpoint: Checkpoint, spec: DecoderSpec, weights: DecoderWeights, kv: KVSpec) -> ModelFacts:
+def _model_facts(
+    checkpoint: Checkpoint, spec: DecoderSpec, weights: DecoderWeights, kv: KVSpec, weights_reason: str
+) -> ModelFacts:
     return ModelFacts(
         digest=checkpoint.digest,
         weight_format=weights.format_name(),
         kv_bytes_per_token=kv.bytes_per_block() // kv.block_size,
         max_position=spec.max_position,
-        weight_bytes=sum(checkpoint.tensor(name).data.nbytes for name in checkpoint.tensor_names()),
+        weight_bytes=weights.num_bytes(),
         extendable=any(layer.rope.kind == "dynamic" for layer in spec.layers),
+        weights_reason=weights_reason,
     )
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +14,10 @@ from forebay.errors import ModelFormatError
 from forebay.models.decoder_spec import DecoderSpec
 from forebay.ops.tensor import F32Array, Tensor
 from forebay.weights.checkpoint import Checkpoint
+from forebay.weights.conversion import Conversion, format_label, joined
+from forebay.weights.mapped import drop_pages
+
+LINEARS = ("q", "k", "v", "o", "gate", "up", "down")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,6 +44,9 @@ class LayerWeights:
     q_norm: F32Array | None = None
     k_norm: F32Array | None = None
 
+    def linears(self) -> dict[str, Linear]:
+        return {name: getattr(self, name) for name in LINEARS}
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DecoderWeights:
@@ -46,15 +55,36 @@ class DecoderWeights:
     norm: F32Array
     head: Tensor
 
+    def matrices(self) -> Iterator[Tensor]:
+        """Every matrix in the order of the forward pass; an embedding that is the head too comes twice."""
+        yield self.embed
+        for layer in self.layers:
+            yield from (linear.weight for linear in layer.linears().values())
+        yield self.head
+
     def format_name(self) -> str:
-        """The formats of all matrices, most frequent first: part of the answer class."""
-        names = [
-            linear.weight.format.name
-            for layer in self.layers
-            for linear in (layer.q, layer.k, layer.v, layer.o, layer.gate, layer.up, layer.down)
-        ]
-        names += [self.embed.format.name, self.head.format.name]
-        return "+".join(sorted(set(names), key=lambda name: (-names.count(name), name)))
+        """The formats of all matrices, most frequent first, marked where they are not the file's: part of the answer
+        class."""
+        return joined(Counter(map(format_label, self.matrices())))
+
+    def num_bytes(self) -> int:
+        """Of all matrices in their formats, known before any is made; norms and biases take next to nothing."""
+        return sum(matrix.nbytes for matrix in {id(matrix): matrix for matrix in self.matrices()}.values())
+
+    def converted(self, conversion: Conversion) -> DecoderWeights:
+        """The same in the formats that a profile asks for. Norms and biases stay as they are."""
+        embed = conversion.matrix(self.embed, outer=True)
+        head = embed if self.head is self.embed else conversion.matrix(self.head, outer=True)
+        layers = tuple(_converted(layer, conversion) for layer in self.layers)
+        return replace(self, embed=embed, head=head, layers=layers)
+
+
+def _converted(layer: LayerWeights, conversion: Conversion) -> LayerWeights:
+    made: dict[str, Any] = {
+        name: replace(linear, weight=conversion.matrix(linear.weight, outer=False))
+        for name, linear in layer.linears().items()
+    }
+    return replace(layer, **made)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +155,9 @@ class WeightLoader:
         if not self._naming.interleaved_rope:
             return linear
         index = np.arange(linear.weight.rows).reshape(heads, -1, 2).transpose(0, 2, 1).reshape(-1)
-        return _rows(linear, index)
+        ordered = _rows(linear, index)
+        drop_pages(linear.weight.data)  # these are a copy
+        return ordered
 
     def _linear(self, name: str, rows: int, columns: int, i: int, bias: bool) -> Linear:
         weight = self._matrix(name, rows, columns, i)

@@ -83,9 +83,11 @@ class NativeOps:
         return self._plan.embed(weight.format.name, weight.data, weight.columns)
 
     def linear(self, x: int, weight: Tensor, bias: F32Array | None = None) -> int:
-        return self._plan.linear(
+        packed = self._plan.linear(
             x, weight.format.name, weight.data, weight.columns, None if bias is None else _f32(bias)
         )
+        weight.release()  # the plan has its own copy, and keeps alive what `embed` was given
+        return packed
 
     def rms_norm(self, x: int, weight: F32Array, eps: float) -> int:
         return self._plan.rms_norm(x, _f32(weight), eps)

@@ -51,6 +51,14 @@ class Tensor:
         """(rows, columns) float32."""
         return self.format.dequantize(self.data, self.columns)
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of `data`, known without it."""
+        return self.rows * (self.columns // self.format.block_size) * self.format.block_bytes
+
+    def release(self) -> None:
+        """Said by who has a copy of its own: what can be made again may go. Bytes as stored stay."""
+
     def vector(self) -> F32Array:
         """(columns,) float32; for norms and biases."""
         return self.dequantize().reshape(-1)

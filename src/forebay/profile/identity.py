@@ -15,11 +15,13 @@ NO_GRAMMAR = 0  # grammar version of the answer class while there is no structur
 _NOT_IDENTITY = frozenset({"model.source"})
 
 
-def digest_of(resolved: Mapping[str, Any], model_digest: str, kernel_contract: int) -> str:
-    """sha256 hex over canonical JSON (sorted keys, no blanks) of dotted values, model digest and kernel contract."""
+def digest_of(resolved: Mapping[str, Any], model_digest: str, weight_format: str, kernel_contract: int) -> str:
+    """sha256 hex over canonical JSON (sorted keys, no blanks) of dotted values, the model's digest, the formats of its
+    matrices once loaded, and the kernel contract."""
     document = {
         "version": PROFILE_VERSION,
         "model": model_digest,
+        "weights": weight_format,
         "kernel_contract": kernel_contract,
         "settings": {
             name: float(value) if SETTINGS[name].kind is float else value

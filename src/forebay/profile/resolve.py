@@ -22,6 +22,7 @@ from forebay.profile.schema import (
 )
 from forebay.profile.settings import AUTO, toml_value
 
+STORED = "stored"  # what `auto` of model.weights stands for
 DEFAULT_TOKEN_BUDGET = 512
 # A share of all memory is the same at each start, so the digest is too; what is free now only bounds it.
 KV_PERCENT_OF_MEMORY = 25
@@ -33,7 +34,8 @@ MAX_SLOTS = 2**31 - 1  # slots are int32 in a step
 class ModelFacts:
     """What resolving must know of a model.
 
-    digest: identity of its content. weight_format: formats of its matrices, joined ("q4_1+q6_k").
+    digest: identity of its content. weight_format: formats of its matrices as they are served, joined ("q4_1+q6_k"),
+    with the version of the method for those that are not the file's. weights_reason: how they came to be.
     kv_bytes_per_token: bytes of K and V over all layers in the profile's kv.dtype (KVSpec's bytes / block_size).
     max_position: positions the model was made for; longer requests are refused unless `extendable` (dynamic rope).
     weight_bytes: memory the weights take once loaded.
@@ -45,6 +47,7 @@ class ModelFacts:
     max_position: int
     weight_bytes: int
     extendable: bool = False
+    weights_reason: str = "as in the file"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,8 +67,9 @@ class ResolvedProfile:
 
     @property
     def digest(self) -> str:
-        """Identity of this profile: sha256 hex over its values, the model's digest and the kernel contract."""
-        return digest_of(values(self), self.model_facts.digest, self.kernel_contract)
+        """Identity of this profile: sha256 hex over its values, the model, its formats and the kernel contract."""
+        model = self.model_facts
+        return digest_of(values(self), model.digest, model.weight_format, self.kernel_contract)
 
     @property
     def answer_class(self) -> str:
@@ -96,6 +100,8 @@ def resolve(
     Raises ProfileError where explicit values contradict each other, the model or the machine.
     """
     decided = _Decisions(profile)
+    asked = decided["model.weights"]
+    decided.set("model.weights", STORED if asked == AUTO else asked, model.weights_reason)
     _resolve_backend(decided, machine, backends)
     _resolve_scheduler(decided)
     _resolve_lengths(decided, machine, model)

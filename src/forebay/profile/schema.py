@@ -48,6 +48,14 @@ class ModelSection(_Section, Generic[A]):
         maximum=2**24,
         auto=True,
     )
+    weights: Literal["stored", "int8", "int4", "bf16", "f32"] | A = setting(
+        AUTO,
+        "How matrices are kept, whatever the file holds. `int8` and `int4` are quantized when loaded, in groups of 32, "
+        "where that means fewer bits. `stored`: as in the file. `auto`: `stored`, for all else changes the answers.",
+        kind=str,
+        choices=("stored", "int8", "int4", "bf16", "f32"),
+        auto=True,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

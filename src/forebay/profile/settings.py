@@ -7,6 +7,7 @@ is derived from that line.
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -58,6 +59,12 @@ class Setting:
         if self.kind is bool:
             return isinstance(value, bool)
         return self._accepts_number(value)
+
+    def nearest(self, value: object) -> str:
+        """' (did you mean "bf16"?)' for what is almost one of the choices, else nothing."""
+        known = (*self.choices, AUTO) if self.auto else self.choices
+        close = difflib.get_close_matches(str(value)[:80], known, n=1) if self.choices else []
+        return f' (did you mean "{close[0]}"?)' if close else ""
 
     def _accepts_number(self, value: object) -> bool:
         # bool is an int in Python; `threads = true` is still a mistake
@@ -112,9 +119,10 @@ def check_fields(section: str, instance: Any) -> None:
             dotted = f"{section}.{name}"
             huge = isinstance(value, int) and value.bit_length() > 2**13  # Python refuses to print the hugest
             shown = "a number of thousands of digits" if huge else repr(value)[:80]
+            hint = "" if huge else described.nearest(value)
             default = toml_value(described.default)
             raise ProfileError(
-                f"{dotted} must be {described.wanted()}, got {shown}; the default is {default}", param=dotted
+                f"{dotted} must be {described.wanted()}, got {shown}{hint}; the default is {default}", param=dotted
             )
 
 

@@ -53,6 +53,25 @@ class MappedFile:
         self.map = b""
 
 
+def drop_pages(data: BytesArray) -> None:
+    """Take the pages of `data` out of this process where it is a view of a mapped file: they can be read again.
+
+    Only whole pages, so that nothing beside it is touched. Other memory, and systems that cannot, are left as they are.
+    """
+    owner: object = data
+    mapped = data
+    while isinstance(owner, np.ndarray):
+        mapped, owner = owner, owner.base
+    if isinstance(owner, memoryview):
+        owner = owner.obj
+    if not isinstance(owner, mmap.mmap) or not hasattr(mmap, "MADV_DONTNEED"):
+        return
+    start = data.ctypes.data - mapped.ctypes.data  # `mapped` is the whole file
+    first, last = -(-start // mmap.PAGESIZE), (start + data.nbytes) // mmap.PAGESIZE
+    if last > first:
+        owner.madvise(mmap.MADV_DONTNEED, first * mmap.PAGESIZE, (last - first) * mmap.PAGESIZE)
+
+
 class ContentDigest:
     """A cheap identity of a checkpoint: whole headers, and the first, middle and last KiB of every tensor."""
 

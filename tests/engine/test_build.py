@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import pytest
 
+from forebay import LLM
 from forebay.engine.build import assemble
 from forebay.profile import ResolvedProfile, load_profile
 from tests.support.shared import shared_path
@@ -43,3 +47,15 @@ def test_the_answer_class_and_the_digest_hold_what_is_really_used() -> None:
     digests = {weights: profile.digest for weights, profile in given.items()}
     assert digests["auto"] == digests["stored"]
     assert len(set(digests.values())) == 5
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc/self/smaps")
+def test_the_file_is_out_of_memory_once_it_is_packed(smollm2_path: Path) -> None:
+    with LLM(smollm2_path, **{"model.max_model_len": 64}):
+        resident, mapped = 0, False
+        for line in Path("/proc/self/smaps").read_text().splitlines():
+            if "-" in line.split(" ", 1)[0]:
+                mapped = line.endswith(smollm2_path.name)
+            elif mapped and line.startswith("Rss:"):
+                resident += int(line.split()[1]) * 1024
+        assert 0 <= resident < smollm2_path.stat().st_size // 4

@@ -25,6 +25,7 @@ from forebay.runner.model_runner import ModelRunner
 from forebay.scheduler import Scheduler, SchedulerConfig
 from forebay.weights.checkpoint import Checkpoint, open_checkpoint
 from forebay.weights.conversion import Conversion
+from forebay.weights.mapped import drop_pages
 from forebay.weights.sources import resolve_source
 
 
@@ -111,7 +112,10 @@ def _runner(parts: Assembly) -> ModelRunner:
         num_blocks=resolved.kv.num_blocks,
     )
     decoder = Decoder(parts.spec, parts.weights, resolved.model.max_model_len)
-    return ModelRunner(parts.backend.compile(decoder, parts.kv, limits), parts.kv)
+    plan = parts.backend.compile(decoder, parts.kv, limits)
+    for name in parts.checkpoint.tensor_names():
+        drop_pages(parts.checkpoint.tensor(name).data)  # packed by now; what is still read comes back by itself
+    return ModelRunner(plan, parts.kv)
 
 
 def _scheduler_config(resolved: ResolvedProfile) -> SchedulerConfig:

@@ -1,4 +1,6 @@
 // The two halves of attention in a step: every thread's share, then what was cut between threads.
+#include <algorithm>
+
 #include "plan.h"
 
 namespace forebay {
@@ -22,19 +24,25 @@ void Plan::attend(const AttentionArgs& args, const LayerCache& cache, const Step
   const AttentionShares& shares = shares_[cache.number];
   const AttentionShares::Place begin = shares.begin(thread), end = shares.end(thread);
   const int kv_heads = args.cache.kv_heads;
-  for (int item = begin.item; item <= end.item; ++item) {
-    if (item == end.item && end.segment == 0) break;
+  const int last = end.segment ? end.item : end.item - 1;
+  const auto next_of = [&](int item) {
     const Run& run = tiles_[size(item / kv_heads)];
-    const int first = AttentionShares::first_segment(run, args.window);
-    const int from = item == begin.item ? begin.segment : 0;
-    const int to = item == end.item ? end.segment : AttentionShares::segments(run, args.window);
+    return SegmentRange::Next{tile_of(run, step.tables[cache.number]), item % kv_heads,
+                              AttentionShares::first_segment(run, args.window)};
+  };
+  for (int item = begin.item; item <= last; ++item) {
+    const SegmentRange::Next own = next_of(item), then = next_of(std::min(item + 1, last));
+    const int from = item == begin.item ? begin.segment : 0, first = own.segment;
+    const int to = item == end.item ? end.segment
+                                    : AttentionShares::segments(tiles_[size(item / kv_heads)], args.window);
     const int cut = shares.cut_of(item);
-    const SegmentRange range{first, first + from, first + to, cut < 0 ? nullptr : states_of_cut(cut), state_floats_};
-    kernels_.attention(args, tile_of(run, step.tables[cache.number]), item % kv_heads, range,
-                       scratch(thread));
+    const SegmentRange range{first, first + from, first + to, cut < 0 ? nullptr : states_of_cut(cut), state_floats_,
+                             item < last ? &then : nullptr};
+    kernels_.attention(args, own.tile, own.kv_head, range, scratch(thread));
   }
 }
 
+// Of this thread's rows, so that what follows by rows needs no wait.
 void Plan::join_cuts(const AttentionArgs& args, const LayerCache& cache, const Step& step, Part rows) {
   const std::vector<AttentionShares::Cut>& cuts = shares_[cache.number].cuts();
   for (std::size_t i = 0; i < cuts.size(); ++i) {
@@ -42,7 +50,8 @@ void Plan::join_cuts(const AttentionArgs& args, const LayerCache& cache, const S
     if (run.row_begin < rows.begin || run.row_begin >= rows.end) continue;
     const int first = AttentionShares::first_segment(run, args.window);
     const SegmentRange range{first, first + cuts[i].first_end,
-                             first + AttentionShares::segments(run, args.window), states_of_cut(static_cast<int>(i)), state_floats_};
+                             first + AttentionShares::segments(run, args.window), states_of_cut(static_cast<int>(i)), state_floats_,
+                             nullptr};
     kernels_.attention_join(args, tile_of(run, step.tables[cache.number]), cuts[i].item % args.cache.kv_heads, range);
   }
 }

@@ -301,14 +301,15 @@ class Item {
 
   float* scratch_state() const { return scratch_.state; }
 
-  void attend_segment(int segment, bool is_first, float* state) const {
+  // `ahead`: the place that comes next, or null.
+  void attend_segment(int segment, bool is_first, float* state, const SegmentRange::Next* ahead) const {
     switch (args_.cache.format) {
       case KVFormat::f32:
-        return attend_as<KVFormat::f32>(segment, is_first, state);
+        return attend_as<KVFormat::f32>(segment, is_first, state, ahead);
       case KVFormat::f16:
-        return attend_as<KVFormat::f16>(segment, is_first, state);
+        return attend_as<KVFormat::f16>(segment, is_first, state, ahead);
       case KVFormat::i8:
-        return attend_as<KVFormat::i8>(segment, is_first, state);
+        return attend_as<KVFormat::i8>(segment, is_first, state, ahead);
     }
   }
 
@@ -353,7 +354,7 @@ class Item {
   bool starts_in(int row, int first) const { return begin_of(row) / kSegmentKeys * kSegmentKeys == first; }
 
   template <KVFormat F>
-  void attend_as(int segment, bool is_apart, float* state) const {
+  void attend_as(int segment, bool is_apart, float* state, const SegmentRange::Next* next) const {
     const int first = segment * kSegmentKeys;
     const Span all{most(begin_of(0) - first, 0), least(tile_.position + rows_ - first, kSegmentKeys)};
     const View view = args_.cache.block_size % 16 == 0
@@ -361,10 +362,12 @@ class Item {
                           : view_gathered<F>(args_, tile_, kv_head_, first, all, scratch_);
     if (queries() > kWidenedQueries && F != KVFormat::f32)
       return attend_rows<KVFormat::f32>(view_widened<F>(args_, view, all, scratch_), nullptr, first, is_apart, state);
-    const int next = first + kSegmentKeys, end = tile_.position + rows_;
-    if (args_.cache.block_size % 16 || queries() > kWidenedQueries || next >= end)
+    if (!next || args_.cache.block_size % 16 || queries() > kWidenedQueries)
       return attend_rows<F>(view, nullptr, first, is_apart, state);
-    const View ahead = view_in_place<F>(args_, tile_, kv_head_, next, {0, least(end - next, kSegmentKeys)});
+    const int begin = next->segment * kSegmentKeys, seen = args_.window ? next->tile.position - args_.window + 1 : 0;
+    const int end = next->tile.position + next->tile.row_end - next->tile.row_begin;
+    const Span wanted{most(seen - begin, 0), least(end - begin, kSegmentKeys)};
+    const View ahead = view_in_place<F>(args_, next->tile, next->kv_head, begin, wanted);
     attend_rows<F>(view, &ahead, first, is_apart, state);
   }
 
@@ -469,7 +472,8 @@ void attention(const AttentionArgs& args, const AttentionTile& tile, int kv_head
   for (int segment = range.begin; segment < range.end; ++segment) {
     const bool is_apart = range.begin > range.first;
     if (is_apart) state = range.states + static_cast<std::size_t>(segment - range.first) * range.state_floats;
-    item.attend_segment(segment, is_apart, state);
+    const SegmentRange::Next own{tile, kv_head, segment + 1};
+    item.attend_segment(segment, is_apart, state, segment + 1 < range.end ? &own : range.then);
   }
   if (!range.states) item.finish(state);
 }

@@ -94,10 +94,16 @@ struct AttentionTile {
 // Segments [begin, end) of a tile; `first` is the first that it sees. With `states`, an item is cut over threads: what
 // starts at `first` is folded into states[0], each later segment is left apart in states[segment - first], and
 // attention_join folds [begin, end) into states[0] and writes the output. Without, the range is the whole item.
+// `then`: what this thread computes next, to be fetched meanwhile; or null.
 struct SegmentRange {
   int first, begin, end;
   float* states;
   std::size_t state_floats;
+  struct Next {
+    AttentionTile tile;
+    int kv_head, segment;
+  };
+  const Next* then;
 };
 
 constexpr int kTokenGroups = 64;  // group g of a row's tokens: those whose id modulo 64 is g

@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 
 from forebay import LLM
-from forebay.engine.build import assemble
+from forebay.engine.build import assemble, build_engine_core
+from forebay.ops.protocol import Plan, StepBatch, StepOutputs
 from forebay.profile import ResolvedProfile, load_profile
+from tests.engine.conftest import stories_profile
+from tests.engine.test_core import add, run
 from tests.support.shared import shared_path
 
 
@@ -59,3 +62,32 @@ def test_the_file_is_out_of_memory_once_it_is_packed(smollm2_path: Path) -> None
             elif mapped and line.startswith("Rss:"):
                 resident += int(line.split()[1]) * 1024
         assert 0 <= resident < smollm2_path.stat().st_size // 4
+
+
+class Counted:
+    """A plan that counts its rows."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self.rows = 0
+
+    def run(self, batch: StepBatch) -> StepOutputs:
+        self.rows += len(batch.token)
+        return self._plan.run(batch)
+
+    def close(self) -> None:
+        self._plan.close()
+
+
+def test_what_wraps_the_plan_runs_every_step() -> None:
+    made: list[Counted] = []
+
+    def wrap(plan: Plan) -> Plan:
+        made.append(Counted(plan))
+        return made[-1]  # type: ignore[return-value]  # an engine only runs and closes it
+
+    core = build_engine_core(stories_profile(), wrap_plan=wrap)
+    core.add(add("a", [1, 403, 407], max_tokens=4))
+    run(core)
+    core.close()
+    assert made[0].rows == 3 + 4 - 1  # the last token is never computed

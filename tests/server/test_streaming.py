@@ -128,6 +128,61 @@ def test_a_client_that_takes_nothing_is_cut_off() -> None:
     asyncio.run(run())
 
 
+class ManualTimeLoop(asyncio.SelectorEventLoop):
+    """An event loop whose clock stands still until `now` is set."""
+
+    now = 0.0
+
+    def time(self) -> float:
+        return self.now
+
+
+async def pass_time(seconds: float) -> None:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, ManualTimeLoop)
+    loop.now += seconds
+    for _ in range(3):
+        await asyncio.sleep(0)  # what is due runs
+
+
+def test_neither_the_engines_time_nor_many_short_writes_count_as_a_stalled_one() -> None:
+    class SlowPeer(Peer):
+        async def send(self, message: Any) -> None:
+            await pass_time(4.0)
+            await super().send(message)
+
+    async def slow() -> AsyncGenerator[bytes, None]:
+        for i in range(5):
+            await pass_time(100.0)
+            yield b"data: %d\n\n" % i
+
+    async def run() -> None:
+        peer = SlowPeer()
+        await EventStream(slow(), {}, write_timeout_s=5.0)(SCOPE, peer.receive, peer.send)
+        assert peer.body.endswith(b"data: 4\n\ndata: [DONE]\n\n")
+
+    with asyncio.Runner(loop_factory=ManualTimeLoop) as runner:
+        runner.run(run())
+
+
+def test_a_stalled_write_is_noticed_when_its_own_time_is_up() -> None:
+    async def run() -> None:
+        peer, source = Peer(takes=3), Source()
+        task = asyncio.create_task(stream(source, write_timeout_s=5.0)(SCOPE, peer.receive, peer.send))
+        await pass_time(4.0)
+        assert len(peer.sent) == 3  # it hangs since second 0 or 4
+        await pass_time(0.9)
+        assert not task.done()
+        await pass_time(4.2)
+        await pass_time(0.0)
+        with pytest.raises(TimeoutError):
+            await task
+        assert source.closed
+
+    with asyncio.Runner(loop_factory=ManualTimeLoop) as runner:
+        runner.run(run())
+
+
 def test_cancelling_the_response_closes_the_generator() -> None:
     async def run() -> None:
         peer, source = Peer(), Source(hangs_at=1)

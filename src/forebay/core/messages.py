@@ -67,7 +67,7 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True, tag="ready"):
     info: EngineInfo
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True):
+class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One fact in the life of a request. Everything that is ever reported about time is derived from these.
 
     kind: received, tokenized, queued, admitted, chunk, token, preempted, finished. `step` is the step it
@@ -81,7 +81,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     detail: str = ""
 
 
-class RequestOutput(msgspec.Struct, frozen=True, kw_only=True):
+class RequestOutput(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What one step gave one request (child `child_index` of `request_id`).
 
     finish_reason: a FinishReason value, on the last output only; `events` come with it.
@@ -101,7 +101,7 @@ class RequestOutput(msgspec.Struct, frozen=True, kw_only=True):
     retry_after: float = 0.0
 
 
-class EngineOutputs(msgspec.Struct, frozen=True, kw_only=True, tag="outputs"):
+class EngineOutputs(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag="outputs"):
     """All outputs of one step, in one message."""
 
     outputs: tuple[RequestOutput, ...]

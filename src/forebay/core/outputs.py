@@ -8,7 +8,7 @@ from forebay.core.messages import Event
 from forebay.core.step import TokenLogprobs
 
 
-class CompletionChunk(msgspec.Struct, frozen=True, kw_only=True):
+class CompletionChunk(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A piece of one completion: new text and the new tokens it came from (either may be empty).
 
     Text never ends inside a character; text that could still become a stop string is held back.

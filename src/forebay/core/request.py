@@ -71,6 +71,11 @@ class Request:
         return len(self.prompt_token_ids) + len(self.output_token_ids) + len(self.draft_token_ids)
 
     @property
+    def num_known_tokens(self) -> int:
+        """num_tokens without the drafts."""
+        return len(self.prompt_token_ids) + len(self.output_token_ids)
+
+    @property
     def max_total_tokens(self) -> int:
         """Prompt + max_tokens: what is promised at admission."""
         return len(self.prompt_token_ids) + self.max_tokens

@@ -1,4 +1,7 @@
-"""The two values scheduler and runner exchange: what to compute, and what came of it."""
+"""The two values scheduler and runner exchange: what to compute, and what came of it.
+
+gc=False: the collector need not look at values that every step makes anew and that can be in no cycle.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import msgspec
 from forebay.core.sampling_params import SamplingParams
 
 
-class ScheduledRequest(msgspec.Struct, frozen=True, kw_only=True):
+class ScheduledRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One request's share of a step.
 
     token_ids: the tokens at positions [start, start + len(token_ids)), drafts last.
@@ -34,14 +37,14 @@ class ScheduledRequest(msgspec.Struct, frozen=True, kw_only=True):
     draft_token_ids: list[int] = msgspec.field(default_factory=list)
 
 
-class Skipped(msgspec.Struct, frozen=True):
+class Skipped(msgspec.Struct, frozen=True, gc=False):
     """A candidate that did not enter the step, and why (a WaitReason or "budget")."""
 
     request_id: str
     reason: str
 
 
-class StepRecord(msgspec.Struct, frozen=True, kw_only=True):
+class StepRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What a step looked like; the source of every step metric. Blocks count over all KV groups."""
 
     step: int
@@ -61,7 +64,7 @@ class StepRecord(msgspec.Struct, frozen=True, kw_only=True):
     end_ns: int = 0
 
 
-class SchedulerOutput(msgspec.Struct, frozen=True, kw_only=True):
+class SchedulerOutput(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One step, as a value: everything a runner needs, nothing it could change."""
 
     step: int
@@ -70,17 +73,17 @@ class SchedulerOutput(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def num_tokens(self) -> int:
-        return sum(len(r.token_ids) for r in self.requests)
+        return self.record.num_prefill_tokens + self.record.num_decode_tokens
 
 
-class TokenLogprobs(msgspec.Struct, frozen=True):
+class TokenLogprobs(msgspec.Struct, frozen=True, gc=False):
     """Natural log-probabilities at one output position: the sampled token's, and the best ones (id, value) in order."""
 
     logprob: float
     top: tuple[tuple[int, float], ...] = ()
 
 
-class SampledRequest(msgspec.Struct, frozen=True, kw_only=True):
+class SampledRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What a step gave one request: no tokens for an unfinished prompt.
 
     error: why there is nothing, such as a NaN in its row; error_code, a code of errors.py, comes with it.
@@ -93,6 +96,6 @@ class SampledRequest(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None = None
 
 
-class ModelOutput(msgspec.Struct, frozen=True, kw_only=True):
+class ModelOutput(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     step: int
     requests: tuple[SampledRequest, ...]

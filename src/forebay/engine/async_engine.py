@@ -161,8 +161,8 @@ class AsyncEngine:
         """Send a prepared request and give its chunks; `generate` is `prepare` and this."""
         self._check_open()
         self._check_room(request.sampling.n)
-        arrived = asyncio.Event()
-        stream = self._front.outputs.open(request, arrived.set)
+        wakeup = _Wakeup()
+        stream = self._front.outputs.open(request, wakeup.ring)
         self._idle.clear()
         try:
             self._client.send(request)
@@ -172,8 +172,7 @@ class AsyncEngine:
                 if stream.done:
                     return
                 if not stream.ready:
-                    arrived.clear()
-                    await arrived.wait()
+                    await wakeup.next()
         finally:
             self._send_abort(self._front.outputs.close(request.request_id), "client")
 
@@ -246,6 +245,23 @@ class AsyncEngine:
     def _on_death(self, error: ForebayError) -> None:
         self._front.outputs.fail_all(error)
         self._idle.set()
+
+
+class _Wakeup:
+    """What an asyncio.Event is to one waiter, at half the price: this happens once per token."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._rung: asyncio.Future[None] = self._loop.create_future()
+
+    def ring(self) -> None:
+        if not self._rung.done():
+            self._rung.set_result(None)
+
+    def next(self) -> asyncio.Future[None]:
+        """Done at the next ring."""
+        self._rung = self._loop.create_future()
+        return self._rung
 
 
 async def _in_daemon_thread(call: Callable[[], T]) -> T:

@@ -18,7 +18,7 @@ from forebay.models.decoder_spec import DecoderSpec
 from forebay.models.decoder_weights import DecoderWeights
 from forebay.models.families.registry import load_decoder
 from forebay.observe.events import EventLog
-from forebay.ops.protocol import KERNEL_CONTRACT_VERSION, Backend, PlanLimits
+from forebay.ops.protocol import KERNEL_CONTRACT_VERSION, Backend, Plan, PlanLimits
 from forebay.ops.registry import available_backends, create_backend
 from forebay.profile import ModelFacts, Profile, ResolvedProfile, read_machine, reported, resolve
 from forebay.runner.model_runner import ModelRunner
@@ -60,16 +60,22 @@ def assemble(profile: Profile) -> Assembly:
 
 
 def build_engine_core(
-    profile: Profile, *, clock: Clock | None = None, wrap_executor: Callable[[Executor], Executor] | None = None
+    profile: Profile,
+    *,
+    clock: Clock | None = None,
+    wrap_executor: Callable[[Executor], Executor] | None = None,
+    wrap_plan: Callable[[Plan], Plan] | None = None,
 ) -> EngineCore:
     """Fetch, load and assemble everything a profile names.
 
     wrap_executor: the fault seam; what it returns runs the steps in place of the executor it is given.
+    wrap_plan: the same for the compiled forward pass, so that its time can be told from the rest of a step.
     Raises SetupError subclasses.
     """
     parts = assemble(profile)
     clock = clock or MonotonicClock()
-    executor: Executor = InlineExecutor(_runner(parts))
+    plan = _plan(parts)
+    executor: Executor = InlineExecutor(ModelRunner(wrap_plan(plan) if wrap_plan else plan, parts.kv))
     resolved, events = parts.resolved, EventLog()
     blocks = BlockManager(
         parts.kv,
@@ -102,7 +108,7 @@ def _model_facts(
     )
 
 
-def _runner(parts: Assembly) -> ModelRunner:
+def _plan(parts: Assembly) -> Plan:
     resolved = parts.resolved
     limits = PlanLimits(
         max_tokens=resolved.scheduler.token_budget,
@@ -115,7 +121,7 @@ def _runner(parts: Assembly) -> ModelRunner:
     plan = parts.backend.compile(decoder, parts.kv, limits)
     for name in parts.checkpoint.tensor_names():
         drop_pages(parts.checkpoint.tensor(name).data)  # packed by now; what is still read comes back by itself
-    return ModelRunner(plan, parts.kv)
+    return plan
 
 
 def _scheduler_config(resolved: ResolvedProfile) -> SchedulerConfig:

@@ -19,7 +19,6 @@ from typing import Any
 
 import msgspec
 import zmq
-import zmq.asyncio
 
 from forebay.core.messages import Control, ControlReply, Dead, EngineInfo, EngineOutputs, FromEngine, Ready, ToEngine
 from forebay.engine.spawn import SpawnOptions
@@ -53,7 +52,7 @@ class EngineClient:
         self._context.setsockopt(zmq.LINGER, 0)
         self._sink = self._context.socket(zmq.PUSH)
         self._sink.set_hwm(0)  # what may wait here is bounded by AsyncEngine
-        self._source = zmq.asyncio.Context(self._context).socket(zmq.PULL)
+        self._source = self._context.socket(zmq.PULL)
         self._source.set_hwm(0)
 
     async def start(self, profile: dict[str, Any], **options: Any) -> EngineInfo:
@@ -149,15 +148,37 @@ class EngineClient:
         reader.cancel()
         await asyncio.wait({reader})
         try:
-            while await self._source.poll(LAST_WORDS_MS):
-                self._receive(await self._source.recv())
+            while await asyncio.to_thread(self._source.poll, LAST_WORDS_MS):
+                self._receive(self._source.recv(zmq.NOBLOCK))
         except Exception:
             logger.exception("cannot read the last that the engine sent")
         self._die(self._obituary(process.returncode))
 
     async def _read(self) -> None:
-        while True:
-            self._receive(await self._source.recv())
+        """Take messages as they come, until cancelled. Raises what one of them raised."""
+        loop, failed = asyncio.get_running_loop(), asyncio.get_running_loop().create_future()
+
+        def take() -> None:
+            """One message; the next one, if there is, in the loop's next turn, after those whom this one woke."""
+            if failed.done():
+                return
+            try:
+                self._receive(self._source.recv(zmq.NOBLOCK))
+            except zmq.Again:
+                return  # the descriptor tells of the next one: it signals changes, not states
+            except Exception as error:
+                failed.set_exception(error)
+            else:
+                loop.call_soon(take)
+
+        descriptor = int(self._source.get(zmq.FD))
+        loop.add_reader(descriptor, take)
+        take()
+        try:
+            await failed
+        finally:
+            failed.cancel()
+            loop.remove_reader(descriptor)
 
     def _receive(self, frame: bytes) -> None:
         message = self._decoder.decode(frame)

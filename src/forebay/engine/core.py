@@ -12,7 +12,7 @@ import msgspec
 from forebay.core.clock import Clock
 from forebay.core.messages import AddRequest, Control, ControlReply, EngineInfo, EngineOutputs, RequestOutput
 from forebay.core.request import FinishReason, Request
-from forebay.core.step import ModelOutput, SampledRequest, SchedulerOutput, StepRecord
+from forebay.core.step import ModelOutput, SampledRequest, SchedulerOutput, StepRecord, TokenLogprobs
 from forebay.engine.ids import child_id
 from forebay.errors import (
     EngineDeadError,
@@ -90,7 +90,7 @@ class EngineCore:
         wanted = set(request_ids)
         ids = [own for own, (parent, _) in self._open.items() if own in wanted or parent in wanted]
         return [
-            self._output(request, FinishReason.ABORT, error=f"aborted ({reason})")
+            self._last_output(request, [], None, error_code=None, error=f"aborted ({reason})")
             for request in self._scheduler.abort(ids)
         ]
 
@@ -171,14 +171,18 @@ class EngineCore:
         )
 
     def _update_output(self, update: Update) -> RequestOutput:
-        reason = update.request.finish_reason if update.finished else None
-        return self._output(
-            update.request,
-            reason,
+        request = update.request
+        if update.finished:
+            return self._last_output(
+                request, update.new_token_ids, update.logprobs, error_code=update.error_code, error=update.error
+            )
+        parent, index = self._open[request.request_id]
+        return RequestOutput(
+            request_id=parent,
+            child_index=index,
             token_ids=update.new_token_ids,
             logprobs=update.logprobs,
-            error_code=update.error_code,
-            error=update.error,
+            num_cached_tokens=request.num_cached_tokens,
         )
 
     def _rest(self) -> EngineOutputs | None:
@@ -204,21 +208,28 @@ class EngineCore:
         )
         return EngineOutputs(outputs=(), record=record)
 
-    def _output(
-        self, request: Request, reason: FinishReason | None, *, token_ids: list[int] | None = None, **fields: Any
+    def _last_output(
+        self,
+        request: Request,
+        token_ids: list[int],
+        logprobs: list[TokenLogprobs] | None,
+        *,
+        error_code: str | None,
+        error: str | None,
     ) -> RequestOutput:
-        """What one request has to say; with a reason it is the last of it, and carries its events."""
-        parent, index = self._open[request.request_id]
-        if reason is not None:
-            del self._open[request.request_id]
-            fields["events"] = self._events.take(request.request_id)
+        """The last that a request, which has its finish_reason, has to say; it carries its events."""
+        assert request.finish_reason is not None
+        parent, index = self._open.pop(request.request_id)
         return RequestOutput(
             request_id=parent,
             child_index=index,
-            token_ids=token_ids or [],
-            finish_reason=None if reason is None else reason.value,
+            token_ids=token_ids,
+            logprobs=logprobs,
+            finish_reason=request.finish_reason.value,
             num_cached_tokens=request.num_cached_tokens,
-            **fields,
+            events=self._events.take(request.request_id),
+            error_code=error_code,
+            error=error,
         )
 
     def _error_output(self, request_id: str, child: Request, error: ForebayError) -> RequestOutput:

@@ -6,6 +6,7 @@ standard input and keeps that pipe open: its end means that the parent is gone. 
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import signal
@@ -135,6 +136,7 @@ def _serve(options: SpawnOptions, source: zmq.Socket[bytes], send: Callable[[Fro
     logger.info("profile %s, answer class %s", core.info.profile_digest, core.info.answer_class)
     for name, explained in core.info.resolved.items():
         logger.debug("%s = %s", name, explained)
+    gc.freeze()  # what is loaded stays: the collector need not go over it again and again
     try:
         send(Ready(info=core.info))
         with StepWatch.running(options.hang_limit_s) as watch:

@@ -65,6 +65,7 @@ class BlockManager:
         self.num_blocks = num_blocks
         self.chunk_size = chunk_size
         self._windows = tuple(group.window for group in kv.groups)
+        self._windowed = tuple([(group, w) for group, w in enumerate(self._windows) if w is not None])
         self._spans = tuple(
             None if window is None or chunk_size is None else window_blocks(window, chunk_size, kv.block_size)
             for window in self._windows
@@ -114,7 +115,7 @@ class BlockManager:
         if self._cache is None:
             return 0
         holding = self._holdings[request.request_id]
-        num_tokens = request.num_tokens - len(request.draft_token_ids)
+        num_tokens = request.num_known_tokens
         hashes = self._hashes(request, holding, num_tokens // self.block_size)
         hit = self._cache.longest_hit(hashes, num_tokens)
         self._share(
@@ -149,7 +150,7 @@ class BlockManager:
 
     def _firsts(self, request: Request, hit: int) -> list[int]:
         """Per group the first block that must be there when `hit` blocks are taken over."""
-        start = min(hit * self.block_size, request.num_tokens - len(request.draft_token_ids) - 1)
+        start = min(hit * self.block_size, request.num_known_tokens - 1)
         return [min(hit, first_block(window, start, self.block_size)) for window in self._windows]
 
     def _share(self, request: Request, holding: _Holding, hit: int, shared: list[list[int]]) -> None:
@@ -161,7 +162,7 @@ class BlockManager:
             for block_id in blocks:
                 self.pools[group].share(block_id)
         holding.num_tokens = holding.committed = request.write_start = hit * self.block_size
-        request.num_computed_tokens = min(holding.committed, request.num_tokens - len(request.draft_token_ids) - 1)
+        request.num_computed_tokens = min(holding.committed, request.num_known_tokens - 1)
 
     # --- verbs ------------------------------------------------------------------------------------------------------
 
@@ -170,19 +171,24 @@ class BlockManager:
         cannot happen at overcommit 1.0. InternalError beyond the promise."""
         holding = self._holdings[request.request_id]
         target = blocks_for(num_tokens, self.block_size)
-        missing = [target - len(table) for table in holding.tables]
-        if max(missing) > 0:
-            for group, count in enumerate(missing):
-                if count > self.pools[group].num_available:
-                    return False
-                if len(holding.tables[group]) - holding.let_go[group] + count > holding.promised[group]:
-                    raise InternalError(
-                        f"request {request.request_id} was promised {holding.promised[group]} blocks "
-                        f"of group {group} and asks for more at num_tokens={num_tokens}"
-                    )
-            for pool, table, count in zip(self.pools, holding.tables, missing, strict=True):
-                table.extend([pool.take() for _ in range(count)])
+        if min(map(len, holding.tables)) < target and not self._take(request, holding, target):
+            return False
         holding.num_tokens = max(holding.num_tokens, num_tokens)
+        return True
+
+    def _take(self, request: Request, holding: _Holding, target: int) -> bool:
+        """Bring every table to `target` blocks, or none."""
+        missing = [target - len(table) for table in holding.tables]
+        for group, count in enumerate(missing):
+            if count > self.pools[group].num_available:
+                return False
+            if len(holding.tables[group]) - holding.let_go[group] + count > holding.promised[group]:
+                raise InternalError(
+                    f"request {request.request_id} was promised {holding.promised[group]} blocks "
+                    f"of group {group} and asks for {target} with {holding.let_go[group]} let go"
+                )
+        for pool, table, count in zip(self.pools, holding.tables, missing, strict=True):
+            table.extend([pool.take() for _ in range(count)])
         return True
 
     def truncate(self, request: Request, num_tokens: int) -> None:
@@ -204,8 +210,8 @@ class BlockManager:
         """KV of positions below `num_tokens` is written and final: full blocks become findable, and windowed groups let
         go of the blocks that no later row (at position >= num_tokens) can see. Drafts are never committed."""
         holding = self._holdings[request.request_id]
-        known = request.num_tokens - len(request.draft_token_ids)
-        if not holding.committed <= num_tokens <= min(holding.num_tokens, known):
+        known = request.num_known_tokens
+        if not holding.committed <= num_tokens <= holding.num_tokens or num_tokens > known:
             raise InternalError(
                 f"commit of {num_tokens} tokens of {request.request_id}: {holding.committed} are "
                 f"committed, {holding.num_tokens} have slots, {known} are not drafts"
@@ -218,9 +224,8 @@ class BlockManager:
                     if self._cache.insert(group, hashes[index], table[index]):
                         pool.set_hash(table[index], hashes[index])
         holding.committed = num_tokens
-        for group, window in enumerate(self._windows):
-            if window is not None:
-                self._let_go(holding, group, first_block(window, num_tokens, self.block_size))
+        for group, window in self._windowed:
+            self._let_go(holding, group, first_block(window, num_tokens, self.block_size))
 
     def seal(self, request: Request, num_tokens: int) -> None:
         """KV of positions below `num_tokens` may take its grouped, quantized form. Float KV has none, so this only

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from forebay.core.kv_spec import KV_ITEMSIZE, KVGroup, KVSpec
 from forebay.errors import ProfileError
 from forebay.ops import _native
-from forebay.ops.protocol import I32Array, Ops, PlanLimits, RopeTable, SampleBatch, StepBatch, StepOutputs
+from forebay.ops.protocol import Ops, PlanLimits, RopeTable, SampleBatch, StepBatch, StepOutputs
 from forebay.ops.tensor import F32Array, Tensor
 
 
@@ -185,31 +185,20 @@ def _f32(array: npt.NDArray[Any]) -> F32Array:
     return np.ascontiguousarray(array, np.float32)
 
 
-def _i32(array: npt.NDArray[Any]) -> I32Array:
-    return np.ascontiguousarray(array, np.int32)
-
-
 def _step(batch: StepBatch) -> _native.Step:
-    return _native.Step(
-        _i32(batch.token),
-        _i32(batch.position),
-        _i32(batch.request),
-        [_i32(s) for s in batch.slots],
-        [_i32(t) for t in batch.block_tables],
-        _i32(batch.logit_rows),
-    )
+    return _native.Step(batch.token, batch.position, batch.request, batch.slots, batch.block_tables, batch.logit_rows)
 
 
 def _sample(batch: SampleBatch) -> _native.Sample:
     return _native.Sample(
-        _f32(batch.temperature),
-        _f32(batch.top_p),
-        _f32(batch.min_p),
-        _i32(batch.top_k),
-        np.ascontiguousarray(batch.seed, np.uint64),
-        _i32(batch.child),
-        _i32(batch.output_position),
-        _i32(batch.num_logprobs),
+        batch.temperature,
+        batch.top_p,
+        batch.min_p,
+        batch.top_k,
+        batch.seed,
+        batch.child,
+        batch.output_position,
+        batch.num_logprobs,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from forebay.core.kv_spec import KVSpec
 from forebay.core.step import ScheduledRequest
@@ -16,40 +17,41 @@ _LEAST_TOP_P = np.finfo(np.float32).tiny
 
 def build_step_batch(requests: Sequence[ScheduledRequest], kv: KVSpec) -> StepBatch:
     """Columns of a step; rows in the order of `requests`."""
-    counts = np.array([len(r.token_ids) for r in requests], np.int32)
-    ends = np.cumsum(counts, dtype=np.int32)
-    request = np.repeat(np.arange(len(requests), dtype=np.int32), counts)
-    start = np.array([r.start for r in requests], np.int32)
-    position = np.arange(int(counts.sum()), dtype=np.int32) + (start - (ends - counts))[request]
-    tables = tuple(_block_table([r.block_tables[g] for r in requests]) for g in range(len(kv.groups)))
-    write = position >= np.array([r.write_start for r in requests], np.int32)[request]
-    slots = tuple(_slots(table, request, position, write, kv.block_size) for table in tables)
+    count = np.array([len(r.token_ids) for r in requests], np.int32)
+    end = count.cumsum(dtype=np.int32)
+    request = np.arange(len(requests), dtype=np.int32).repeat(count)
+    before = np.array([r.start for r in requests], np.int32) + count - end  # of a request's positions and rows
+    position = before[request] + np.arange(len(request), dtype=np.int32)
+    written = position >= np.array([r.write_start for r in requests], np.int32)[request]
+    block, offset = np.divmod(position, kv.block_size)
+    tables = tuple([_block_table([r.block_tables[g] for r in requests]) for g in range(len(kv.groups))])
     return StepBatch(
         token=np.array([token for r in requests for token in r.token_ids], np.int32),
         position=position,
         request=request,
-        slots=slots,
+        slots=tuple([_slots(table[request, block], offset, written, kv.block_size) for table in tables]),
         block_tables=tables,
-        logit_rows=_logit_rows(requests, ends),
+        logit_rows=_logit_rows(requests, end.tolist()),
         sample=_sample_batch(requests),
     )
 
 
 def _block_table(tables: list[list[int]]) -> I32Array:
     out = np.full((len(tables), max(map(len, tables), default=0)), -1, np.int32)
-    for row, table in enumerate(tables):
-        out[row, : len(table)] = table
+    for row, table in zip(out, tables, strict=True):
+        row[: len(table)] = table
     return out
 
 
-def _slots(table: I32Array, request: I32Array, position: I32Array, write: np.ndarray, block_size: int) -> I32Array:
-    block = table[request, position // block_size]
-    return np.where(write & (block >= 0), block * block_size + position % block_size, -1).astype(np.int32)
+def _slots(block: I32Array, offset: I32Array, written: npt.NDArray[np.bool_], block_size: int) -> I32Array:
+    slot = block * np.int32(block_size) + offset
+    slot[~written | (block < 0)] = -1
+    return slot
 
 
-def _logit_rows(requests: Sequence[ScheduledRequest], ends: I32Array) -> I32Array:
-    rows = [np.arange(end - r.num_sampled, end, dtype=np.int32) for r, end in zip(requests, ends, strict=True)]
-    return np.concatenate(rows) if rows else np.zeros(0, np.int32)
+def _logit_rows(requests: Sequence[ScheduledRequest], ends: list[int]) -> I32Array:
+    rows = [row for r, end in zip(requests, ends, strict=True) for row in range(end - r.num_sampled, end)]
+    return np.array(rows, np.int32)
 
 
 def _sample_batch(requests: Sequence[ScheduledRequest]) -> SampleBatch:

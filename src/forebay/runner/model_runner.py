@@ -19,22 +19,30 @@ class ModelRunner:
     def execute(self, scheduled: SchedulerOutput) -> ModelOutput:
         """Compute the step's tokens, sample, and accept drafts that equal what was sampled."""
         outputs = self._plan.run(build_step_batch(scheduled.requests, self._kv))
+        tokens, ok = outputs.token.tolist(), outputs.ok.tolist()
         row = 0
         results = []
         for request in scheduled.requests:
-            results.append(_result(request, outputs, row))
-            row += request.num_sampled
+            end = row + request.num_sampled
+            if all(ok[row:end]):
+                results.append(_result(request, tokens[row:end], outputs, row))
+            else:
+                results.append(_failed(request))
+            row = end
         return ModelOutput(step=scheduled.step, requests=tuple(results))
 
     def close(self) -> None:
         self._plan.close()
 
 
-def _result(request: ScheduledRequest, outputs: StepOutputs, row: int) -> SampledRequest:
-    if not outputs.ok[row : row + request.num_sampled].all():
-        message = f"the model produced NaN or infinite logits at output position {request.output_position}"
-        return SampledRequest(request_id=request.request_id, token_ids=[], error_code=NumericsError.code, error=message)
-    accepted = _accepted(request, outputs.token[row : row + request.num_sampled].tolist())
+def _failed(request: ScheduledRequest) -> SampledRequest:
+    message = f"the model produced NaN or infinite logits at output position {request.output_position}"
+    return SampledRequest(request_id=request.request_id, token_ids=[], error_code=NumericsError.code, error=message)
+
+
+def _result(request: ScheduledRequest, sampled: list[int], outputs: StepOutputs, row: int) -> SampledRequest:
+    """What was sampled for a request whose first row is `row`."""
+    accepted = _accepted(request, sampled) if request.draft_token_ids else sampled
     logprobs = None
     if request.sampling.logprobs is not None:
         logprobs = [_logprobs(outputs, row + i, request.sampling.logprobs) for i in range(len(accepted))]

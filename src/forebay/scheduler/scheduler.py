@@ -63,6 +63,7 @@ class Scheduler:
         if blocks.chunk_size is not None and blocks.chunk_size < config.max_chunk:
             raise InternalError(f"chunk_size={config.max_chunk} is above the block manager's {blocks.chunk_size}")
         self._config = config
+        self._max_chunk = config.max_chunk
         self._blocks = blocks
         self._clock = clock
         self._profile_digest = profile_digest
@@ -141,22 +142,24 @@ class Scheduler:
         return step.build(self._blocks, self.events, len(self._admission.waiting), self._profile_digest)
 
     def _extend_running(self, step: StepBuilder) -> None:
-        behind = [request for request in self._running if _is_behind(request)]
-        decoding = [request for request in self._running if not _is_behind(request)]
+        backlogs = [(_backlog(request), request) for request in self._running]
+        behind = [pair for pair in backlogs if pair[0] > 1]
+        decoding = [pair for pair in backlogs if pair[0] <= 1]
         self._extend_each(step, decoding, len(behind))
         step.budget.limit(self._config.prompt_tokens(len(decoding)))
         self._extend_each(step, behind, 0)
 
-    def _extend_each(self, step: StepBuilder, requests: Sequence[Request], others: int) -> None:
-        """In order; `others` running requests come after them."""
-        for after, request in zip(range(len(requests) - 1, -1, -1), requests, strict=True):
+    def _extend_each(self, step: StepBuilder, requests: Sequence[tuple[int, Request]], others: int) -> None:
+        """In order, each with its backlog; `others` running requests come after them."""
+        others += len(requests)
+        for backlog, request in requests:
+            others -= 1
             if request.status is RequestStatus.RUNNING:  # else it was preempted for one before it
-                self._extend(step, request, after + others)
+                self._extend(step, request, backlog, others)
 
-    def _extend(self, step: StepBuilder, request: Request, others: int) -> None:
+    def _extend(self, step: StepBuilder, request: Request, backlog: int, others: int) -> None:
         """Give a running request its rows and blocks. `others`: running requests that have yet to get a token."""
-        backlog = _backlog(request)
-        chunk = step.budget.take(min(backlog, self._config.max_chunk))
+        chunk = step.budget.take(min(backlog, self._max_chunk))
         if chunk == 0:
             step.skip(request, None)
             return
@@ -176,7 +179,7 @@ class Scheduler:
         """Drafts get what the other running requests leave, and none beyond the last token that could be wanted."""
         wanted = min(
             len(request.draft_token_ids),
-            self._config.max_chunk - chunk,
+            self._max_chunk - chunk,
             step.budget.left - others,
             request.max_tokens - len(request.output_token_ids) - 1,
         )
@@ -248,7 +251,7 @@ class Scheduler:
             self._blocks.num_promised(request),
             f"{'forked' if forked else 'cached'}={reused}",
         )
-        self._extend(step, request, others=0)
+        self._extend(step, request, _backlog(request), others=0)
         return None
 
     # --- taking the results -----------------------------------------------------------------------------------------
@@ -326,11 +329,7 @@ class Scheduler:
 
 def _backlog(request: Request) -> int:
     """Known tokens whose KV is not written; drafts come on top."""
-    return request.num_tokens - len(request.draft_token_ids) - request.num_computed_tokens
-
-
-def _is_behind(request: Request) -> bool:
-    return _backlog(request) > 1
+    return request.num_known_tokens - request.num_computed_tokens
 
 
 def _family(request: Request) -> str:

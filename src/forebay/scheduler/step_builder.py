@@ -76,7 +76,7 @@ class StepBuilder:
 def _scheduled(request: Request, num_known: int, num_drafts: int, blocks: BlockManager) -> ScheduledRequest:
     start = request.num_computed_tokens
     stop = start + num_known
-    complete = stop == request.num_tokens - len(request.draft_token_ids)
+    complete = stop == request.num_known_tokens
     return ScheduledRequest(
         request_id=request.request_id,
         token_ids=request.tokens(start, stop + num_drafts),

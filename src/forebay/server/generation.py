@@ -19,8 +19,6 @@ from forebay.server.state import ServerState
 # 53 bits survive every JSON reader that keeps numbers as doubles.
 SEED_BITS = 53
 
-Indexed = tuple[int, CompletionChunk]
-
 
 @dataclass(frozen=True, slots=True)
 class Generation:
@@ -99,24 +97,26 @@ def _check_room(state: ServerState, num_prompts: int, n: int, field: str) -> Non
         )
 
 
-def run(state: ServerState, generation: Generation) -> AsyncGenerator[Indexed, None]:
-    """Chunks of all choices as they come. Closing it aborts what still runs; an error of one prompt ends all."""
-    streams = [_stream(state, request, i * generation.n) for i, request in enumerate(generation.requests)]
-    return streams[0] if len(streams) == 1 else _interleaved(streams)
+def run(state: ServerState, generation: Generation) -> AsyncGenerator[CompletionChunk, None]:
+    """Chunks of all choices as they come; `index` is the choice. Closing it aborts what still runs; an error of one
+    prompt ends all."""
+    if len(generation.requests) == 1:
+        return state.engine.stream(generation.requests[0])
+    return _interleaved([_stream(state, request, i * generation.n) for i, request in enumerate(generation.requests)])
 
 
-async def _stream(state: ServerState, request: AddRequest, first_choice: int) -> AsyncGenerator[Indexed, None]:
+async def _stream(state: ServerState, request: AddRequest, first_choice: int) -> AsyncGenerator[CompletionChunk, None]:
     async with aclosing(state.engine.stream(request)) as chunks:
         async for chunk in chunks:
-            yield first_choice + chunk.index, chunk
+            yield msgspec.structs.replace(chunk, index=first_choice + chunk.index)
 
 
-async def _interleaved(streams: list[AsyncGenerator[Indexed, None]]) -> AsyncGenerator[Indexed, None]:
-    """Items of all streams in order of arrival. The first error is raised; closing closes every stream."""
-    # one item at a time per stream: a reader that falls behind is the engine's to merge, not ours to buffer
-    queue: asyncio.Queue[Indexed | Exception | None] = asyncio.Queue(maxsize=len(streams))
+async def _interleaved(streams: list[AsyncGenerator[CompletionChunk, None]]) -> AsyncGenerator[CompletionChunk, None]:
+    """Chunks of all streams in order of arrival. The first error is raised; closing closes every stream."""
+    # one at a time per stream: a reader that falls behind is the engine's to merge, not ours to buffer
+    queue: asyncio.Queue[CompletionChunk | Exception | None] = asyncio.Queue(maxsize=len(streams))
 
-    async def pump(stream: AsyncGenerator[Indexed, None]) -> None:
+    async def pump(stream: AsyncGenerator[CompletionChunk, None]) -> None:
         try:
             async with aclosing(stream):
                 async for item in stream:
@@ -150,10 +150,12 @@ class Usage:
     completion_tokens: int = 0
     cached: dict[int, int] = field(default_factory=dict)  # prompt index -> tokens found in the prefix cache
 
-    def add(self, choice: int, chunk: CompletionChunk) -> None:
+    def add(self, chunk: CompletionChunk) -> None:
+        """chunk: as `run` gives it."""
         self.completion_tokens += len(chunk.token_ids)
-        if chunk.index == 0:
-            self.cached[choice // self.generation.n] = chunk.num_cached_tokens
+        prompt, child = divmod(chunk.index, self.generation.n)
+        if child == 0:
+            self.cached[prompt] = chunk.num_cached_tokens
 
     def as_dict(self) -> dict[str, object]:
         prompt_tokens = self.generation.num_prompt_tokens

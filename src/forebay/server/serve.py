@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import signal
 import socket
@@ -138,6 +139,7 @@ async def _serve(
         server = _HttpServer(_uvicorn_config(gateway))
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         await _first(server.listening.wait(), _finished(serving))
+        gc.freeze()  # what is loaded stays: the collector need not go over it again and again
         _print_ready(gateway.state, listener, time.monotonic() - began)
         await _first(signals.drain.wait(), engine.dead.wait(), _finished(serving))
         await _drain(gateway.state, signals)

@@ -6,10 +6,11 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import aclosing
-from typing import Any, TypeVar
+from types import TracebackType
+from typing import Any, Self, TypeVar
 
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from forebay.errors import ForebayError, InternalError
 from forebay.server.errors import as_forebay_error, error_body
@@ -83,9 +84,10 @@ class EventStream(Response):
             first = await anext(events)
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             try:
-                await self._write(send, first)
-                async for event in events:
-                    await self._write(send, event)
+                async with _Patience(self._write_timeout_s) as patience:
+                    await patience.during(send(_part(first)))
+                    async for event in events:
+                        await patience.during(send(_part(event)))
                 last = DONE
             except TimeoutError:
                 logger.warning("a client took no data for %g s; its stream is closed", self._write_timeout_s)
@@ -96,6 +98,41 @@ class EventStream(Response):
                 last = b"data: " + error_body(as_forebay_error(error)) + b"\n\n"
         await send({"type": "http.response.body", "body": last, "more_body": False})
 
-    async def _write(self, send: Callable[[dict[str, Any]], Awaitable[None]], event: bytes) -> None:
-        async with asyncio.timeout(self._write_timeout_s):
-            await send({"type": "http.response.body", "body": event, "more_body": True})
+
+def _part(event: bytes) -> Message:
+    return {"type": "http.response.body", "body": event, "more_body": True}
+
+
+class _Patience:
+    """`async with` around many awaits: TimeoutError when one that is made through `during` takes longer than `limit_s`.
+    One timer serves them all, where a timeout of its own for each would cost as much as writing an event does."""
+
+    def __init__(self, limit_s: float) -> None:
+        self._limit_s = limit_s
+        self._timeout = asyncio.timeout(None)
+        self._loop = asyncio.get_running_loop()
+        self._since: float | None = None  # when the await in progress began
+
+    async def __aenter__(self) -> Self:
+        await self._timeout.__aenter__()
+        self._timer = self._loop.call_later(self._limit_s, self._look)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        self._timer.cancel()
+        await self._timeout.__aexit__(kind, value, tb)
+
+    async def during(self, work: Awaitable[None]) -> None:
+        self._since = self._loop.time()
+        await work
+        self._since = None
+
+    def _look(self) -> None:
+        now = self._loop.time()
+        due = (now if self._since is None else self._since) + self._limit_s
+        if due <= now:
+            self._timeout.reschedule(now)
+        else:
+            self._timer = self._loop.call_at(due, self._look)

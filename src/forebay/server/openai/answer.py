@@ -56,14 +56,14 @@ async def gather(
     state: ServerState,
     generation: Generation,
     usage: Usage,
-    logprobs: Callable[[int, CompletionChunk], dict[str, Any] | None],
+    logprobs: Callable[[CompletionChunk], dict[str, Any] | None],
 ) -> list[Choice]:
-    """Run to the end. `logprobs` words those of a chunk of a choice."""
+    """Run to the end. `logprobs` words those of a chunk."""
     choices = [Choice(i) for i in range(generation.num_choices)]
     async with aclosing(run(state, generation)) as chunks:
-        async for index, chunk in chunks:
-            usage.add(index, chunk)
-            choices[index].add(chunk, logprobs(index, chunk))
+        async for chunk in chunks:
+            usage.add(chunk)
+            choices[chunk.index].add(chunk, logprobs(chunk))
     return choices
 
 

@@ -64,7 +64,7 @@ class _Answer:
         self._usage = Usage(generation)
         self._wording = ChatLogprobs(state.engine.tokenizer) if generation.logprobs else None
 
-    def _logprobs(self, choice: int, chunk: CompletionChunk) -> dict[str, Any] | None:
+    def _logprobs(self, chunk: CompletionChunk) -> dict[str, Any] | None:
         return self._wording.of(chunk) if self._wording else None
 
     async def whole(self) -> bytes:
@@ -88,21 +88,21 @@ class _Answer:
         form = _EventForm(head, b',"usage":null}\n\n' if usage_wanted else b"}\n\n")
         started = False
         async with aclosing(run(self._state, self._generation)) as chunks:
-            async for index, chunk in chunks:
-                self._usage.add(index, chunk)
+            async for chunk in chunks:
+                self._usage.add(chunk)
                 if not started:
                     started = True
                     yield b"".join(form.role(i) for i in range(self._generation.num_choices))
-                if data := self._event(form, index, chunk):
+                if data := self._event(form, chunk):
                     yield data
         if usage_wanted:
             yield b'%b,"choices":[],"usage":%b}\n\n' % (head, msgspec.json.encode(self._usage.as_dict()))
 
-    def _event(self, form: _EventForm, index: int, chunk: CompletionChunk) -> bytes:
+    def _event(self, form: _EventForm, chunk: CompletionChunk) -> bytes:
         data = b""
         if chunk.text or (self._wording and chunk.token_ids):
-            data = form.text(index, chunk.text, msgspec.json.encode(self._logprobs(index, chunk)))
-        return data + form.finish(index, chunk.finish_reason) if chunk.finish_reason else data
+            data = form.text(chunk.index, chunk.text, msgspec.json.encode(self._logprobs(chunk)))
+        return data + form.finish(chunk.index, chunk.finish_reason) if chunk.finish_reason else data
 
 
 class _EventForm:

@@ -77,8 +77,8 @@ class _Answer:
             prompts = (request.prompt_token_ids for request in generation.requests for _ in range(generation.n))
             self._wording = [CompletionLogprobs(state.engine.tokenizer, prompt) for prompt in prompts]
 
-    def _logprobs(self, choice: int, chunk: CompletionChunk) -> dict[str, Any] | None:
-        return self._wording[choice].of(chunk) if self._wording else None
+    def _logprobs(self, chunk: CompletionChunk) -> dict[str, Any] | None:
+        return self._wording[chunk.index].of(chunk) if self._wording else None
 
     async def whole(self) -> bytes:
         choices = [
@@ -98,12 +98,12 @@ class _Answer:
         head = b"data: " + encode(self._head)[:-1]
         tail = b',"usage":null}\n\n' if usage_wanted else b"}\n\n"
         async with aclosing(run(self._state, self._generation)) as chunks:
-            async for index, chunk in chunks:
-                self._usage.add(index, chunk)
+            async for chunk in chunks:
+                self._usage.add(chunk)
                 if not (chunk.text or chunk.finish_reason or self._wording):
                     continue
-                logprobs, reason = encode(self._logprobs(index, chunk)), encode(chunk.finish_reason)
-                parts = (head, encode(chunk.text), index, logprobs, reason, tail)
+                logprobs, reason = encode(self._logprobs(chunk)), encode(chunk.finish_reason)
+                parts = (head, encode(chunk.text), chunk.index, logprobs, reason, tail)
                 yield b'%b,"choices":[{"text":%b,"index":%d,"logprobs":%b,"finish_reason":%b}]%b' % parts
         if usage_wanted:
             yield b'%b,"choices":[],"usage":%b}\n\n' % (head, encode(self._usage.as_dict()))

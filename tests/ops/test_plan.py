@@ -16,6 +16,7 @@ from forebay.core.kv_spec import KVGroup, KVSpec
 from forebay.errors import ProfileError
 from forebay.ops.native import NativeBackend, NativePlan
 from forebay.ops.protocol import Backend, RopeTable, StepBatch
+from forebay.ops.reference.checksum import row_checksums
 from forebay.ops.registry import create_backend
 from tests.ops.harness import (
     GENERIC,
@@ -120,6 +121,16 @@ def test_run_samples_from_the_same_logits() -> None:
     assert (out.token == logits.argmax(axis=1)).all()
     assert (out.top_ids[:, 0] == out.token).all()
     assert out.ok.all()
+
+
+def test_what_runs_has_the_bits_of_what_was_recorded() -> None:
+    """A trace runs the ops as recorded; a step runs them fused, with outputs or, of many rows, rows shared."""
+    for backend in variants():
+        plan = compiled(backend)
+        for batch in (chunk(0, 49, rows=16), chunk(49, 50)):
+            name, sums = plan.trace(batch)[-1]
+            assert name == "head/logits"
+            assert (row_checksums(plan.run_logits(batch)) == sums).all(), backend.choices()
 
 
 def test_trace_names_ops_and_shows_where_two_runs_part() -> None:

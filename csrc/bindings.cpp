@@ -169,7 +169,8 @@ void dequantize(const std::string& format, const In<std::uint8_t, 2>& data, cons
     dequantize_row(weight.format, weight.data + row * data.shape(1), weight.columns, out.data() + row * out.shape(1));
 }
 
-using GroupTuple = std::tuple<std::vector<int>, int, int, std::string, int>;  // layers, kv_heads, head_dim, dtype, window
+using GroupTuple =
+    std::tuple<std::vector<int>, int, int, std::string, int>;  // layers, kv_heads, head_dim, dtype, window
 
 KVFormat kv_format(const std::string& dtype) {
   if (dtype == "f32") return KVFormat::f32;

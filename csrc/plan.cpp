@@ -27,8 +27,13 @@ std::uint64_t checksum(const std::uint8_t* row, std::size_t bytes) {
 }  // namespace
 
 Plan::Plan(const Kernels& kernels, int threads, const PlanLimits& limits, int block_size, std::vector<KVGroup> groups)
-    : kernels_(kernels), limits_(limits), block_size_(block_size), groups_(std::move(groups)), pool_(threads),
-      heads_per_kv_head_(groups_.size()), shares_(groups_.size()) {
+    : kernels_(kernels),
+      limits_(limits),
+      block_size_(block_size),
+      groups_(std::move(groups)),
+      pool_(threads),
+      heads_per_kv_head_(groups_.size()),
+      shares_(groups_.size()) {
   if (block_size < 1) throw std::invalid_argument("block_size must be at least 1, got " + std::to_string(block_size));
   for (const KVGroup& group : groups_) {
     if (group.head_dim < 1 || group.kv_heads < 1)
@@ -162,8 +167,8 @@ void Plan::prepare(const Step& step) {
     shares_[g].plan(tiles_, groups_[g].kv_heads, heads_per_kv_head_[g], groups_[g].window, pool_.size());
 }
 
-// Runs the chain of row ops that starts at `first` over this thread's rows, a few rows at a time so that they stay in the
-// nearest cache. Returns where it ends. `alone`: only the first op.
+// Runs the chain of row ops that starts at `first` over this thread's rows, a few rows at a time so that they stay in
+// the nearest cache. Returns where it ends. `alone`: only the first op.
 std::size_t Plan::run_chain(const std::vector<Op>& program, std::size_t first, const Step& step, int thread,
                             bool alone) const {
   const bool per_logit_row = program[first].per_logit_row;

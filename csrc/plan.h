@@ -170,7 +170,7 @@ class Plan {
 
   std::deque<Segment> segments_;
   std::vector<ValueInfo> values_;
-  std::vector<Op> ops_;    // as recorded
+  std::vector<Op> ops_;      // as recorded
   std::vector<Op> fused_;    // what runs, threads sharing the outputs of each linear
   std::vector<Op> by_rows_;  // the same for steps of many rows, threads sharing the rows
   Arena weight_memory_;
@@ -184,8 +184,8 @@ class Plan {
   std::vector<AlignedBuffer> buffers_;
   std::vector<AlignedBuffer> scratch_;  // per thread
   std::size_t scratch_floats_ = 0;
-  std::vector<Sampler> samplers_;  // per thread
-  std::vector<Run> tiles_;         // the step's runs, cut to attention tiles
+  std::vector<Sampler> samplers_;        // per thread
+  std::vector<Run> tiles_;               // the step's runs, cut to attention tiles
   std::vector<int> heads_per_kv_head_;   // per KV group
   std::vector<AttentionShares> shares_;  // per KV group, of the step
   AlignedBuffer cut_states_;             // of items that threads share, [threads - 1][segments][state]

@@ -33,11 +33,12 @@ void Plan::attend(const AttentionArgs& args, const LayerCache& cache, const Step
   for (int item = begin.item; item <= last; ++item) {
     const SegmentRange::Next own = next_of(item), then = next_of(std::min(item + 1, last));
     const int from = item == begin.item ? begin.segment : 0, first = own.segment;
-    const int to = item == end.item ? end.segment
-                                    : AttentionShares::segments(tiles_[size(item / kv_heads)], args.window);
+    const int to =
+        item == end.item ? end.segment : AttentionShares::segments(tiles_[size(item / kv_heads)], args.window);
     const int cut = shares.cut_of(item);
-    const SegmentRange range{first, first + from, first + to, cut < 0 ? nullptr : states_of_cut(cut), state_floats_,
-                             item < last ? &then : nullptr};
+    const SegmentRange range{first,         first + from,
+                             first + to,    cut < 0 ? nullptr : states_of_cut(cut),
+                             state_floats_, item < last ? &then : nullptr};
     kernels_.attention(args, own.tile, own.kv_head, range, scratch(thread));
   }
 }
@@ -49,8 +50,11 @@ void Plan::join_cuts(const AttentionArgs& args, const LayerCache& cache, const S
     const Run& run = tiles_[size(cuts[i].item / args.cache.kv_heads)];
     if (run.row_begin < rows.begin || run.row_begin >= rows.end) continue;
     const int first = AttentionShares::first_segment(run, args.window);
-    const SegmentRange range{first, first + cuts[i].first_end,
-                             first + AttentionShares::segments(run, args.window), states_of_cut(static_cast<int>(i)), state_floats_,
+    const SegmentRange range{first,
+                             first + cuts[i].first_end,
+                             first + AttentionShares::segments(run, args.window),
+                             states_of_cut(static_cast<int>(i)),
+                             state_floats_,
                              nullptr};
     kernels_.attention_join(args, tile_of(run, step.tables[cache.number]), cuts[i].item % args.cache.kv_heads, range);
   }

@@ -1,5 +1,5 @@
-// Fusion: passes over the recorded program that give the one that runs. Fused equals unfused bit for bit; a trace runs the
-// program as recorded.
+// Fusion: passes over the recorded program that give the one that runs. Fused equals unfused bit for bit; a trace runs
+// the program as recorded.
 #include "plan.h"
 
 namespace forebay {
@@ -14,7 +14,8 @@ int panels_of(const PackedWeight& w) { return (w.rows + kPanelRows - 1) / kPanel
 
 // Where a value is made, who reads it, and how often.
 struct Plan::Uses {
-  explicit Uses(const std::vector<Op>& program, std::size_t values) : maker(values, -1), reader(values, -1), reads(values) {
+  explicit Uses(const std::vector<Op>& program, std::size_t values)
+      : maker(values, -1), reader(values, -1), reads(values) {
     for (std::size_t i = 0; i < program.size(); ++i) {
       for (const Value value : program[i].reads) {
         reader[size(value)] = static_cast<int>(i);
@@ -106,8 +107,8 @@ void Plan::multiply(const Product& p, Part rows, Part panels) {
     kernels_.linear_quantized(*p.w, groups_from(p.x), count, panels.begin, panels.end, residual, y);
 }
 
-// Of many rows each thread takes its own through whole layers: rows stay in its caches, and only attention makes it wait.
-// Every thread reads all weights, which many rows pay for.
+// Of many rows each thread takes its own through whole layers: rows stay in its caches, and only attention makes it
+// wait. Every thread reads all weights, which many rows pay for.
 void Plan::share_rows() {
   by_rows_ = fused_;
   for (Op& op : by_rows_) {

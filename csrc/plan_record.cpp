@@ -142,8 +142,10 @@ Plan::LayerCache Plan::cache_of(int layer) const {
     for (std::size_t i = 0; i < group.layers.size(); ++i)
       if (group.layers[i] == layer) {
         std::uint8_t* base = caches_[number].data() + i * bytes;
-        return {&group, number, {base, base + bytes / 2, group.format, group.kv_heads, group.head_dim, block_size_,
-                                 kv_head_bytes(group.format, group.head_dim, block_size_)}};
+        return {&group,
+                number,
+                {base, base + bytes / 2, group.format, group.kv_heads, group.head_dim, block_size_,
+                 kv_head_bytes(group.format, group.head_dim, block_size_)}};
       }
   }
   fail("layer " + text(layer) + " is in no KV group");
@@ -187,9 +189,8 @@ Plan::Value Plan::attention(Value q, int layer, float scale) {
                 [this, args, cache](const Step& step, int thread) { attend(args(), cache, step, thread); });
   ops_.back().reads_cache = true;
   ops_.back().traced = false;  // its rows are whole only after the next op
-  return record_by_rows("attention", {out}, out, [this, args, cache](const Step& step, Part part) {
-    join_cuts(args(), cache, step, part);
-  });
+  return record_by_rows("attention", {out}, out,
+                        [this, args, cache](const Step& step, Part part) { join_cuts(args(), cache, step, part); });
 }
 
 // `map(first, count, out)` over the flat values of each thread's rows.

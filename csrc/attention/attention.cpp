@@ -16,7 +16,9 @@ int least(int a, int b) { return a < b ? a : b; }
 int most(int a, int b) { return a > b ? a : b; }
 
 template <KVFormat F>
-constexpr std::size_t kItem = F == KVFormat::f32 ? 4 : F == KVFormat::f16 ? 2 : 1;
+constexpr std::size_t kItem = F == KVFormat::f32   ? 4
+                              : F == KVFormat::f16 ? 2
+                                                   : 1;
 
 template <KVFormat F>
 F32x16 widened(const std::uint8_t* p) {
@@ -60,12 +62,18 @@ Scratch scratch_of(const AttentionArgs& args, float* at) {
   const int dims = (args.cache.head_dim + 15) / 16 * 16;
   const std::size_t segment = static_cast<std::size_t>(dims) * kSegmentKeys;
   float* rest = at + 4 * segment;
-  return {dims,           at, at + segment, at + 2 * segment, at + 3 * segment, rest, rest + 2 * kSegmentKeys,
+  return {dims,
+          at,
+          at + segment,
+          at + 2 * segment,
+          at + 3 * segment,
+          rest,
+          rest + 2 * kSegmentKeys,
           rest + (2 + kMostQueryTile) * kSegmentKeys};
 }
 
-const std::uint8_t* head_of(const AttentionArgs& args, const AttentionTile& tile, const std::uint8_t* cache, int kv_head,
-                            int key) {
+const std::uint8_t* head_of(const AttentionArgs& args, const AttentionTile& tile, const std::uint8_t* cache,
+                            int kv_head, int key) {
   const std::size_t block = static_cast<std::size_t>(tile.block_table[key / args.cache.block_size]);
   return cache + (block * args.cache.kv_heads + kv_head) * args.cache.head_bytes;
 }
@@ -142,7 +150,8 @@ View view_widened(const AttentionArgs& args, const View& from, Span span, const 
     view.keys[g] = reinterpret_cast<const std::uint8_t*>(s.keys + g * 16);
     view.values[g] = reinterpret_cast<const std::uint8_t*>(s.values + g * 16 * s.dims);
     for (int d = 0; d < head_dim; ++d)
-      store(s.keys + d * kSegmentKeys + g * 16, widened<F>(from.keys[g] + static_cast<std::size_t>(d) * from.key_stride));
+      store(s.keys + d * kSegmentKeys + g * 16,
+            widened<F>(from.keys[g] + static_cast<std::size_t>(d) * from.key_stride));
   }
   for (int j = span.begin; j < span.end; ++j) {
     const std::uint8_t* row = from.values[j / 16] + static_cast<std::size_t>(j % 16) * from.value_stride;
@@ -154,12 +163,12 @@ View view_widened(const AttentionArgs& args, const View& from, Span span, const 
 }
 
 // Up to kQueryTile queries that see the same keys of a segment: their q, their scores, and their running state.
-// `ahead`, where a segment is read only once: the next one. Blocks are anywhere in memory and end what streams by itself, so
-// scores ask for its keys, and sums for its values, into the cache that has room for both.
+// `ahead`, where a segment is read only once: the next one. Blocks are anywhere in memory and end what streams by
+// itself, so scores ask for its keys, and sums for its values, into the cache that has room for both.
 struct Queries {
   const View* ahead;
   const float* q[kMostQueryTile];
-  float* scores;  // [count][64]
+  float* scores;           // [count][64]
   float *max, *sum, *out;  // state: [count], [count], [count][dims]
 };
 
@@ -178,7 +187,8 @@ void score(const AttentionArgs& args, const View& view, const Queries& queries) 
     for (int g = 0; g < kGroups; ++g) {
       key[g] = widened<F>(at[g]);
       at[g] += view.key_stride;
-      if (queries.ahead) __builtin_prefetch(queries.ahead->keys[g] + static_cast<std::size_t>(d) * view.key_stride, 0, 2);
+      if (queries.ahead)
+        __builtin_prefetch(queries.ahead->keys[g] + static_cast<std::size_t>(d) * view.key_stride, 0, 2);
     }
     FOREBAY_UNROLL
     for (int r = 0; r < R; ++r) {
@@ -236,8 +246,8 @@ void weigh(const View& view, Span span, const Queries& queries, const Join* join
     for (int c = 0; c < C; ++c) sum[r][c] = zero();
   for (int g = span.begin / 16; g * 16 < span.end; ++g) {
     const int begin = most(span.begin, g * 16), end = least(span.end, g * 16 + 16);
-    const std::uint8_t* row =
-        view.values[g] + static_cast<std::size_t>(begin - g * 16) * view.value_stride + static_cast<std::size_t>(d) * kItem<F>;
+    const std::uint8_t* row = view.values[g] + static_cast<std::size_t>(begin - g * 16) * view.value_stride +
+                              static_cast<std::size_t>(d) * kItem<F>;
     for (int j = begin; j < end; ++j, row += view.value_stride) {
       if (queries.ahead)
         for (int i = 0; i < kGroups; ++i)
@@ -318,12 +328,13 @@ class Item {
     const int count = queries();
     for (int first = 0; first < count; first += 16) {
       const int n = least(16, count - first);
-      const Join joined = join(segment_state + first, segment_state + padded() + first, n, state + first,
-                               state + padded() + first);
+      const Join joined =
+          join(segment_state + first, segment_state + padded() + first, n, state + first, state + padded() + first);
       for (int i = 0; i < n; ++i)
         for (int d = 0; d < scratch_.dims; d += 16) {
           const std::size_t at = static_cast<std::size_t>(2 * padded() + (first + i) * scratch_.dims + d);
-          store(state + at, fma(load(state + at), set1(joined.old[i]), mul(load(segment_state + at), set1(joined.now[i]))));
+          store(state + at,
+                fma(load(state + at), set1(joined.old[i]), mul(load(segment_state + at), set1(joined.now[i]))));
         }
     }
   }
@@ -357,9 +368,8 @@ class Item {
   void attend_as(int segment, bool is_apart, float* state, const SegmentRange::Next* next) const {
     const int first = segment * kSegmentKeys;
     const Span all{most(begin_of(0) - first, 0), least(tile_.position + rows_ - first, kSegmentKeys)};
-    const View view = args_.cache.block_size % 16 == 0
-                          ? view_in_place<F>(args_, tile_, kv_head_, first, all)
-                          : view_gathered<F>(args_, tile_, kv_head_, first, all, scratch_);
+    const View view = args_.cache.block_size % 16 == 0 ? view_in_place<F>(args_, tile_, kv_head_, first, all)
+                                                       : view_gathered<F>(args_, tile_, kv_head_, first, all, scratch_);
     if (queries() > kWidenedQueries && F != KVFormat::f32)
       return attend_rows<KVFormat::f32>(view_widened<F>(args_, view, all, scratch_), nullptr, first, is_apart, state);
     if (!next || args_.cache.block_size % 16 || queries() > kWidenedQueries)
@@ -389,7 +399,11 @@ class Item {
   template <KVFormat F>
   void attend_tile(const View& view, const View* ahead, Span span, bool is_first, int query, int count,
                    float* state) const {
-    Queries queries{ahead, {}, scratch_.scores, state + query, state + padded() + query,
+    Queries queries{ahead,
+                    {},
+                    scratch_.scores,
+                    state + query,
+                    state + padded() + query,
                     state + 2 * padded() + query * scratch_.dims};
     for (int i = 0; i < count; ++i) queries.q[i] = args_.q + query_offset(query + i);
     attend_any<F>(count, args_, view, span, is_first, queries, scratch_.dims);
@@ -463,8 +477,8 @@ void kv_write(const KVLayer& cache, const float* k, const float* v, int slot) {
 }
 
 // All query heads of one kv head for the rows of a tile, over segments [begin, end) of it. Segments of 64 keys anchored
-// at position 0, joined ascending; each row uses only segments it sees, so neither tiles, blocks, chunks nor threads can
-// change its bits.
+// at position 0, joined ascending; each row uses only segments it sees, so neither tiles, blocks, chunks nor threads
+// can change its bits.
 void attention(const AttentionArgs& args, const AttentionTile& tile, int kv_head, const SegmentRange& range,
                float* scratch) {
   const Item item(args, tile, kv_head, scratch);
@@ -481,7 +495,8 @@ void attention(const AttentionArgs& args, const AttentionTile& tile, int kv_head
 void attention_join(const AttentionArgs& args, const AttentionTile& tile, int kv_head, const SegmentRange& range) {
   const Item item(args, tile, kv_head, range.states);  // joining needs no scratch
   for (int segment = range.begin; segment < range.end; ++segment)
-    item.join_segment(range.states + static_cast<std::size_t>(segment - range.first) * range.state_floats, range.states);
+    item.join_segment(range.states + static_cast<std::size_t>(segment - range.first) * range.state_floats,
+                      range.states);
   item.finish(range.states);
 }
 

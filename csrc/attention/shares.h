@@ -18,9 +18,9 @@ std::size_t attention_state(int head_dim, int heads_per_kv_head);
 std::size_t kv_head_bytes(KVFormat format, int head_dim, int block_size);
 std::size_t kv_layer_bytes(const KVGroup& group, int block_size, int num_blocks);
 
-// One step's shares for one KV group. A place is (item, segment): items are tile-major, kv heads within. A share may end
-// inside an item only where the tile is a single row; such an item is cut: its first thread folds what it has, later ones
-// leave each segment's state apart, and all is joined afterwards.
+// One step's shares for one KV group. A place is (item, segment): items are tile-major, kv heads within. A share may
+// end inside an item only where the tile is a single row; such an item is cut: its first thread folds what it has,
+// later ones leave each segment's state apart, and all is joined afterwards.
 class AttentionShares {
  public:
   struct Place {

@@ -9,7 +9,7 @@ namespace forebay {
 
 namespace {
 
-constexpr int kSteps = 1 << 12;                      // of the arithmetic chains, and
+constexpr int kSteps = 1 << 12;                            // of the arithmetic chains, and
 constexpr std::size_t kReadAtOnce = std::size_t{1} << 21;  // bytes between two looks at the clock
 constexpr std::size_t kBlock = 64;  // a share of the buffer is whole blocks, the rest goes to the last thread
 constexpr std::size_t kMaxBytes = std::size_t{1} << 36;

@@ -102,7 +102,7 @@ def held():
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon:")) * 1024
 
-rows, columns = 4096, 8192
+rows, columns = 8192, 8192  # many huge pages, the last of which may be half empty
 backend, x = NativeBackend("auto", 1), f32_tensor(np.zeros((1, columns), np.float32))
 for name in sys.argv[1:]:
     weight = random_weight(np.random.default_rng(0), name, rows, columns)

@@ -125,12 +125,14 @@ class Plan {
   LayerCache cache_of(int layer) const;
   QuantizedRows quantized_rows(Value value) const;
 
-  // Fusion (plan_fuse.cpp).
-  struct Uses;
-  void fuse();
+  // Linears (plan_linear.cpp).
   void make_product(Op& op, const Product& product);
   void multiply(const Product& product, Part rows, Part panels);
   void share_rows();
+
+  // Fusion (plan_fuse.cpp).
+  struct Uses;
+  void fuse();
   int sole_linear(Value value, const Uses& uses) const;
   void fuse_gated(std::size_t at, const Uses& uses, std::vector<char>& gone);
   void fuse_residual(std::size_t at, const Uses& uses, std::vector<char>& gone);
@@ -166,7 +168,7 @@ class Plan {
   const std::vector<KVGroup> groups_;
   std::mutex running_;
   ThreadPool pool_;
-  std::vector<AlignedBuffer> caches_;  // per group [layer][K | V][num_blocks][block_size][kv_heads][head_dim]
+  std::vector<AlignedBuffer> caches_;  // per group [layer][K | V], each as KVLayer says
 
   std::deque<Segment> segments_;
   std::vector<ValueInfo> values_;

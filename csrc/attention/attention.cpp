@@ -420,11 +420,10 @@ void scatter_key(const T* from, int n, std::size_t stride, std::uint8_t* to) {
   for (int i = 0; i < n; ++i) std::memcpy(to + static_cast<std::size_t>(i) * stride * sizeof(T), from + i, sizeof(T));
 }
 
-// 1 / scale and scale of one int8 row, as activations are quantized; NaN when a value is not finite.
+// The scale of one int8 row, as activations are quantized; NaN when a value is not finite.
 float row_scale(const float* x, int n) {
   I32x16 largest = set1_i(0);
-  for (int d = 0; d < n; d += 16)
-    largest = max_i(largest, and_i(bits(load_n(x + d, least(16, n - d))), set1_i(INT32_MAX)));
+  for (int d = 0; d < n; d += 16) largest = max_i(largest, bits(magnitude(load_n(x + d, least(16, n - d)))));
   const std::int32_t word = reduce_max_i(largest);
   float amax;
   std::memcpy(&amax, &word, 4);

@@ -5,8 +5,6 @@
 
 namespace forebay::FOREBAY_ISA {
 
-inline F32x16 magnitude(F32x16 x) { return from_bits(and_i(bits(x), set1_i(INT32_MAX))); }
-
 // scale = max|x| / 127, q = round-to-nearest-even(x * (1 / scale)). A NaN or inf makes the scale NaN, so that every
 // output of the row is NaN and the row is reported; a group below float's normal range quantizes to zeros.
 inline void quantize_group(F32x16 a, F32x16 b, QuantizedGroup* out) {

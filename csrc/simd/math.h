@@ -5,6 +5,7 @@ namespace forebay::FOREBAY_ISA {
 
 constexpr float kRoundMagic = 12582912.0f;  // 1.5 * 2^23: adding it rounds |x| < 2^22 to the nearest even integer
 
+inline F32x16 magnitude(F32x16 x) { return from_bits(and_i(bits(x), set1_i(INT32_MAX))); }
 inline I32x16 round_i(F32x16 x) { return sub_i(bits(add(x, set1(kRoundMagic))), bits(set1(kRoundMagic))); }
 
 // exp(x), about 1 ulp (Cephes expf); exp(-inf) = 0, overflow is inf, NaN stays.
@@ -27,7 +28,7 @@ inline F32x16 exp(F32x16 x) {
 // tanh(x) (Cephes tanhf): a polynomial near 0, 1 - 2 / (exp(2 |x|) + 1) with the sign of x elsewhere.
 inline F32x16 tanh(F32x16 x) {
   const I32x16 sign = and_i(bits(x), set1_i(INT32_MIN));
-  const F32x16 magnitude = from_bits(and_i(bits(x), set1_i(INT32_MAX)));
+  const F32x16 size = magnitude(x);
   const F32x16 z = mul(x, x);
   F32x16 p = set1(-5.70498872745e-3f);
   p = fma(p, z, set1(2.06390887954e-2f));
@@ -35,9 +36,9 @@ inline F32x16 tanh(F32x16 x) {
   p = fma(p, z, set1(1.33314422036e-1f));
   p = fma(p, z, set1(-3.33332819422e-1f));
   const F32x16 near_zero = fma(mul(p, z), x, x);
-  const F32x16 e = exp(add(magnitude, magnitude));
+  const F32x16 e = exp(add(size, size));
   const F32x16 far = sub(set1(1.0f), div(set1(2.0f), add(e, set1(1.0f))));
-  return select_less(magnitude, set1(0.625f), near_zero, from_bits(or_i(bits(far), sign)));
+  return select_less(size, set1(0.625f), near_zero, from_bits(or_i(bits(far), sign)));
 }
 
 // Natural logarithm of a positive normal double, below 1 ulp (fdlibm e_log.c, constants as printed there).

@@ -81,7 +81,7 @@ class Group:
 
 FIRST = Cell("first request", 1, 1, prompt=64, output=4)
 PROMPT = "prompt_rate"
-_BATCHES = (Cell("8 streams", 8, 16), Cell("32 streams", 32, 32, memory=True))
+_BATCHES = (Cell("8 streams", 8, 16), Cell("16 streams", 16, 32), Cell("32 streams", 32, 32, memory=True))
 MAIN = Group(
     "main",
     in_process=(

@@ -25,8 +25,8 @@ class Forebay(Peer):
         Setting("q4_1-budget256", "Q4_1", "f16", {"scheduler.token_budget": 256}),
         Setting("q4_0", "Q4_0", "f16", groups=("main", "long")),
         Setting("q8_0", "Q8_0", "f16", groups=("main", "long")),
-        Setting("q4_0-kv8", "Q4_0", "int8", groups=("long",)),
-        Setting("q8_0-kv8", "Q8_0", "int8", groups=("long",)),
+        Setting("q4_0-kv8", "Q4_0", "int8", groups=("main", "long")),
+        Setting("q8_0-kv8", "Q8_0", "int8", groups=("main", "long")),
         Setting("q4_k_m", "Q4_K_M", "f16", groups=("larger",)),
     )
 

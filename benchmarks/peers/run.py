@@ -131,7 +131,7 @@ class Run:
         return found
 
     def measure(self, stage: Stage, peers: Sequence[Peer]) -> None:
-        """Sweep, then the best of each engine and precision of weights, interleaved; without a sweep every setting."""
+        """Sweep, then the best of each engine and precision, interleaved; without a sweep every setting."""
         chosen = [peer for peer in peers if stage.transport.includes(peer)]
         entries = [Entry(peer, setting) for peer in chosen for setting in self._settings(peer, stage.group)]
         if stage.group.sweep:
@@ -268,22 +268,23 @@ def _add_floors(entry: Entry, stage: Stage, floors: Floors) -> None:
 
 
 def _best(peer: Peer, swept: list[dict[str, Any]]) -> list[Entry]:
-    """For each precision of weights the setting with the highest geometric mean of token rates over the cells."""
-    best: dict[str, tuple[float, Setting]] = {}
+    """For each precision the setting with the highest geometric mean of token rates over the cells."""
+    best: dict[tuple[str, str], tuple[float, Setting]] = {}
     for setting in peer.settings:
         own = (row for row in swept if (row["engine"], row["setting"]) == (peer.name, setting.name))
         rates = [row["output_token_rate"] for row in own if "error" not in row]
         if not rates:
             continue
-        figure, precision = statistics.geometric_mean(rates), _precision(peer.facts(setting))
+        figure, precision = statistics.geometric_mean(rates), _precision(setting, peer.facts(setting))
         if precision not in best or figure > best[precision][0]:
             best[precision] = (figure, setting)
     return [Entry(peer, setting) for _, setting in best.values()]
 
 
-def _precision(facts: dict[str, Any]) -> str:
+def _precision(setting: Setting, facts: dict[str, Any]) -> tuple[str, str]:
+    """Of the weights, and of the keys and values."""
     bits = facts.get("bits_per_weight") or 16.0
-    return "4-bit" if bits < 6 else "8-bit" if bits < 12 else "float"
+    return "4-bit" if bits < 6 else "8-bit" if bits < 12 else "float", setting.kv_dtype
 
 
 def _quality_text() -> str | None:

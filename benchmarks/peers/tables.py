@@ -166,7 +166,7 @@ def _sweep(result: Result) -> str:
         "### The sweep",
         "",
         "One run per setting, repeated once if other processes disturbed it; `(!)` if they did again. Above stands the",
-        "best setting of each precision of weights: under 6 bits a weight, under 12, more.",
+        "best setting of each precision of weights (under 6 bits a weight, under 12, more) and of keys and values.",
         "",
     ]
     rendered = []

@@ -33,7 +33,7 @@ CASES: dict[str, dict[str, Any]] = {
     "chunks of 512": {"scheduler.token_budget": 1024, "scheduler.chunk_size": 512},
     "one thread": {"backend.threads": 1},
     "two threads": {"backend.threads": 2},
-    "prompts that shrink": {"scheduler.full_budget_decodes": 4},
+    "prompts that shrink": {"scheduler.full_budget_decodes": 3},
     "blocks of 32": {"kv.block_size": 32},
     "blocks of 24": {"kv.block_size": 24},
     "avx2": {"backend.isa": "avx2"},

@@ -152,7 +152,7 @@ class SchedulerSection(_Section, Generic[A]):
         auto=True,
     )
     full_budget_decodes: int = setting(
-        4,
+        3,
         "Up to this many decoding requests wait for a step with a whole `token_budget`. Beside n a step takes at most "
         "`token_budget * full_budget_decodes / n` prompt tokens, but always an eighth of the budget.",
         unit="requests",

@@ -83,12 +83,21 @@ Step step_of(const StepArrays& a) {
   return step;
 }
 
-// SampleBatch as its arrays, and StepOutputs to fill.
+// LogitEdits and SampleBatch as their arrays, and StepOutputs to fill.
+struct EditArrays {
+  Ints start, token, count;
+  Floats bias, repetition, presence, frequency;
+  In<std::uint32_t, 2> masks;
+  Ints mask;
+};
 struct SampleArrays {
   Floats temperature, top_p, min_p;
   Ints top_k;
   In<std::uint64_t, 1> seed;
   Ints child, output_position, num_logprobs;
+  std::optional<Floats> typical_p;
+  std::optional<EditArrays> edits;
+  std::optional<Ints> target;
 };
 struct OutputArrays {
   Out<std::int32_t, 1> token;
@@ -98,7 +107,38 @@ struct OutputArrays {
   Out<bool, 1> ok;
 };
 
-SampleColumns columns_of(const SampleArrays& a, std::size_t rows) {
+// Every index in range: rows of entries ascend, tokens are in the vocabulary, masks exist and are wide enough.
+LogitEdits edits_of(const EditArrays& a, std::size_t rows, int vocab) {
+  const std::size_t entries = a.token.shape(0), words = a.masks.shape(1);
+  check_rows("start", a.start, rows + 1);
+  check_rows("count", a.count, entries);
+  check_rows("bias", a.bias, entries);
+  check_rows("repetition", a.repetition, rows);
+  check_rows("presence", a.presence, rows);
+  check_rows("frequency", a.frequency, rows);
+  check_rows("mask", a.mask, rows);
+  const std::int32_t* start = a.start.data();
+  bool fits = start[0] == 0 && static_cast<std::size_t>(start[rows]) == entries;
+  for (std::size_t i = 0; i < rows; ++i) {
+    fits = fits && start[i] <= start[i + 1] && a.mask.data()[i] < length(a.masks.shape(0));
+    fits = fits && (a.mask.data()[i] < 0 || words * 32 >= static_cast<std::size_t>(vocab));
+    fits = fits && a.repetition.data()[i] > 0.0f;
+  }
+  for (std::size_t i = 0; i < entries; ++i) fits = fits && a.token.data()[i] >= 0 && a.token.data()[i] < vocab;
+  if (!fits) throw std::invalid_argument("edits of the logits are out of range");
+  return {start,
+          a.token.data(),
+          a.count.data(),
+          a.bias.data(),
+          a.repetition.data(),
+          a.presence.data(),
+          a.frequency.data(),
+          a.masks.data(),
+          a.mask.data(),
+          words};
+}
+
+SampleColumns columns_of(const SampleArrays& a, std::size_t rows, int vocab) {
   check_rows("temperature", a.temperature, rows);
   check_rows("top_p", a.top_p, rows);
   check_rows("min_p", a.min_p, rows);
@@ -107,14 +147,26 @@ SampleColumns columns_of(const SampleArrays& a, std::size_t rows) {
   check_rows("child", a.child, rows);
   check_rows("output_position", a.output_position, rows);
   check_rows("num_logprobs", a.num_logprobs, rows);
+  if (a.typical_p) check_rows("typical_p", *a.typical_p, rows);
+  if (a.target) check_rows("target", *a.target, rows);
   for (std::size_t i = 0; i < rows; ++i) {
-    const bool fits = a.temperature.data()[i] >= 0.0f && a.top_p.data()[i] > 0.0f && a.min_p.data()[i] >= 0.0f &&
+    const bool fits = (!a.typical_p || a.typical_p->data()[i] > 0.0f) && (!a.target || a.target->data()[i] < vocab) &&
+                      a.temperature.data()[i] >= 0.0f && a.top_p.data()[i] > 0.0f && a.min_p.data()[i] >= 0.0f &&
                       a.top_k.data()[i] >= 0;
     if (!fits)
       throw std::invalid_argument("sampling parameters of logit row " + std::to_string(i) + " are out of range");
   }
-  return {a.temperature.data(), a.top_p.data(), a.min_p.data(),           a.top_k.data(),
-          a.seed.data(),        a.child.data(), a.output_position.data(), a.num_logprobs.data()};
+  return {a.temperature.data(),
+          a.top_p.data(),
+          a.min_p.data(),
+          a.top_k.data(),
+          a.seed.data(),
+          a.child.data(),
+          a.output_position.data(),
+          a.num_logprobs.data(),
+          a.typical_p ? a.typical_p->data() : nullptr,
+          a.edits ? edits_of(*a.edits, rows, vocab) : LogitEdits{},
+          a.target ? a.target->data() : nullptr};
 }
 
 SampleOutputs outputs_of(const OutputArrays& a, std::size_t rows) {
@@ -131,7 +183,7 @@ SampleOutputs outputs_of(const OutputArrays& a, std::size_t rows) {
 
 void run(Plan& plan, const StepArrays& arrays, const SampleArrays& sample, const OutputArrays& outputs) {
   const Step step = step_of(arrays);
-  const SampleColumns columns = columns_of(sample, arrays.rows.shape(0));
+  const SampleColumns columns = columns_of(sample, arrays.rows.shape(0), plan.vocab());
   const SampleOutputs out = outputs_of(outputs, arrays.rows.shape(0));
   const nb::gil_scoped_release release;
   plan.run(step, columns, out);
@@ -156,9 +208,10 @@ void sample(const std::string& isa, const In<float, 2>& logits, const SampleArra
             const OutputArrays& outputs) {
   const std::size_t rows = logits.shape(0);
   if (logits.shape(1) < 1) throw std::invalid_argument("logits must have at least one column");
-  const SampleColumns columns = columns_of(arrays, rows);
+  const int vocab = length(logits.shape(1));
+  const SampleColumns columns = columns_of(arrays, rows, vocab);
   const SampleOutputs out = outputs_of(outputs, rows);
-  Sampler sampler(kernels_for(isa), length(logits.shape(1)));
+  Sampler sampler(kernels_for(isa), vocab);
   for (int row = 0; row < length(rows); ++row) sampler.run(logits.data(), row, columns, out);
 }
 
@@ -324,11 +377,22 @@ NB_MODULE(_native, m) {
                      std::vector<In<std::int32_t, 2>> tables, Ints rows) {
         new (at) StepArrays{token, position, request, rows, std::move(slots), std::move(tables)};
       });
-  nb::class_<SampleArrays>(m, "Sample")
-      .def("__init__", [](SampleArrays* at, Floats temperature, Floats top_p, Floats min_p, Ints top_k,
-                          In<std::uint64_t, 1> seed, Ints child, Ints output_position, Ints num_logprobs) {
-        new (at) SampleArrays{temperature, top_p, min_p, top_k, seed, child, output_position, num_logprobs};
+  nb::class_<EditArrays>(m, "Edits")
+      .def("__init__", [](EditArrays* at, Ints start, Ints token, Ints count, Floats bias, Floats repetition,
+                          Floats presence, Floats frequency, In<std::uint32_t, 2> masks, Ints mask) {
+        new (at) EditArrays{start, token, count, bias, repetition, presence, frequency, masks, mask};
       });
+  nb::class_<SampleArrays>(m, "Sample")
+      .def(
+          "__init__",
+          [](SampleArrays* at, Floats temperature, Floats top_p, Floats min_p, Ints top_k, In<std::uint64_t, 1> seed,
+             Ints child, Ints output_position, Ints num_logprobs, std::optional<Floats> typical_p,
+             std::optional<EditArrays> edits, std::optional<Ints> target) {
+            new (at) SampleArrays{temperature,     top_p,        min_p,     top_k, seed,  child,
+                                  output_position, num_logprobs, typical_p, edits, target};
+          },
+          "temperature"_a, "top_p"_a, "min_p"_a, "top_k"_a, "seed"_a, "child"_a, "output_position"_a, "num_logprobs"_a,
+          "typical_p"_a.none(), "edits"_a.none(), "target"_a.none());
   nb::class_<OutputArrays>(m, "Outputs")
       .def("__init__", [](OutputArrays* at, Out<std::int32_t, 1> token, Out<float, 1> logprob,
                           Out<std::int32_t, 2> top_ids, Out<float, 2> top_logprobs,

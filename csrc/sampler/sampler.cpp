@@ -6,6 +6,7 @@
 #include <functional>
 #include <iterator>
 #include <limits>
+#include <numeric>
 
 namespace forebay {
 
@@ -48,34 +49,69 @@ float reached_by(const RowStats& stats, std::size_t count) {
 void Sampler::run(const float* logits, int row, const SampleColumns& columns, const SampleOutputs& out) {
   const float* own = logits + static_cast<std::size_t>(row) * static_cast<std::size_t>(vocab_);
   const RowStats stats = kernels_.row_stats(own, vocab_);
+  out.ok[row] = !stats.has_nan && std::isfinite(stats.max);
+  out.token[row] = out.ok[row] ? choose(own, stats, row, columns) : stats.argmax;
+  const bool chosen = out.ok[row] && out.token[row] >= 0;
+  write_logprobs({own, vocab_, 1.0f, stats.max}, stats, row, chosen ? columns.num_logprobs[row] : -1, out);
+}
+
+// The token of a row of finite logits; -1 if its edits leave none.
+int Sampler::choose(const float* logits, RowStats stats, int row, const SampleColumns& columns) {
+  if (columns.target && columns.target[row] >= 0) return columns.target[row];
+  if (columns.edits.change(row)) {
+    logits = edit(logits, columns.edits, row);
+    stats = kernels_.row_stats(logits, vocab_);
+    if (stats.max == -kInfinity) return -1;
+  }
   const bool greedy = columns.temperature[row] < kGreedyTemperature;
   const float factor = greedy ? 1.0f : 1.0f / columns.temperature[row];
-  const ScaledRow scaled{own, vocab_, factor, stats.max * factor};
-  out.ok[row] = !stats.has_nan && std::isfinite(stats.max);
-  out.token[row] = stats.argmax;
-  if (out.ok[row] && !greedy && std::isfinite(scaled.top)) {
-    const int top_k = columns.top_k[row];
-    const Filters filters{top_k < vocab_ ? top_k : 0, columns.top_p[row], std::min(columns.min_p[row], 1.0f)};
-    const Draw key{columns.seed[row], static_cast<std::uint32_t>(columns.output_position[row]),
-                   static_cast<std::uint32_t>(columns.child[row])};
-    out.token[row] = draw(scaled, stats, filters, key);
+  const ScaledRow scaled{logits, vocab_, factor, stats.max * factor};
+  if (greedy || !std::isfinite(scaled.top)) return stats.argmax;
+  const int top_k = columns.top_k[row];
+  const Filters filters{top_k < vocab_ ? top_k : 0, columns.top_p[row], std::min(columns.min_p[row], 1.0f),
+                        columns.typical_p ? columns.typical_p[row] : 1.0f};
+  const Draw key{columns.seed[row], static_cast<std::uint32_t>(columns.output_position[row]),
+                 static_cast<std::uint32_t>(columns.child[row])};
+  return filters.typical_p < 1.0f ? draw_typical(scaled, stats, filters, key) : draw(scaled, stats, filters, key);
+}
+
+// A changed copy of a row.
+const float* Sampler::edit(const float* logits, const LogitEdits& edits, int row) {
+  edited_.assign(logits, logits + vocab_);
+  const float repetition = edits.repetition[row];
+  for (std::int32_t i = edits.start[row]; i < edits.start[row + 1]; ++i) {
+    float& x = edited_[static_cast<std::size_t>(edits.token[i])];
+    const std::int32_t count = edits.count[i];
+    if (count >= 0 && repetition != 1.0f) x = x > 0.0f ? x / repetition : x * repetition;
+    if (count > 0) x = x - (edits.frequency[row] * static_cast<float>(count) + edits.presence[row]);
+    x = x + edits.bias[i];
   }
-  write_logprobs({own, vocab_, 1.0f, stats.max}, stats, row, out.ok[row] ? columns.num_logprobs[row] : -1, out);
+  if (edits.mask[row] < 0) return edited_.data();
+  const std::uint32_t* words = edits.masks + static_cast<std::size_t>(edits.mask[row]) * edits.words;
+  for (int first = 0; first < vocab_; first += 32) {
+    const std::uint32_t allowed = words[first / 32];
+    if (allowed == 0xffffffffu) continue;
+    for (int id = first; id < std::min(first + 32, vocab_); ++id)
+      if (!(allowed >> (id - first) & 1u)) edited_[static_cast<std::size_t>(id)] = -kInfinity;
+  }
+  return edited_.data();
 }
 
 int Sampler::draw(const ScaledRow& scaled, const RowStats& stats, const Filters& filters, const Draw& draw) {
-  if (filters.top_k == 0 && filters.top_p < 1.0f) return draw_nucleus(scaled, stats, filters, draw);
-  if (filters.top_k == 0) return kernels_.race(scaled, {-kInfinity, vocab_}, filters.min_p, draw, stats.argmax);
+  if (filters.top_k) return race_best(list_top_k(scaled, stats, filters), filters.min_p, draw);
+  if (filters.top_p < 1.0f) return draw_nucleus(scaled, stats, filters, draw);
+  return kernels_.race(scaled, {-kInfinity, vocab_}, filters.min_p, draw, stats.argmax);
+}
+
+// Lists the top_k best and gives how many of them top_p leaves.
+int Sampler::list_top_k(const ScaledRow& scaled, const RowStats& stats, const Filters& filters) {
   select_best(scaled, stats, filters.top_k);
   if (filters.top_p < 1.0f) std::sort(keys_.begin(), keys_.end());
   list_best(scaled);
-  int kept = filters.top_k;
-  if (filters.top_p < 1.0f) {
-    std::uint64_t mass = 0;
-    for (const float weight : weights_) mass += fixed_point(weight);
-    kept = std::min(kept, nucleus(wanted_of(filters.top_p, mass)));
-  }
-  return race_best(kept, filters.min_p, draw);
+  if (filters.top_p >= 1.0f) return filters.top_k;
+  std::uint64_t mass = 0;
+  for (const float weight : weights_) mass += fixed_point(weight);
+  return std::min(filters.top_k, nucleus(wanted_of(filters.top_p, mass)));
 }
 
 int Sampler::draw_nucleus(const ScaledRow& scaled, const RowStats& stats, const Filters& filters, const Draw& draw) {
@@ -97,17 +133,90 @@ int Sampler::draw_nucleus(const ScaledRow& scaled, const RowStats& stats, const 
   }
 }
 
+// Of what the other filters leave, the tokens whose information is nearest to the mean (Locally Typical Sampling,
+// arXiv:2202.00666).
+int Sampler::draw_typical(const ScaledRow& scaled, const RowStats& stats, const Filters& filters, const Draw& draw) {
+  int count = vocab_;
+  if (filters.top_k)
+    count = list_top_k(scaled, stats, filters);
+  else if (filters.top_p < 1.0f)
+    count = list_nucleus(scaled, stats, filters.top_p);
+  else
+    list_all(scaled);
+  keep_typical(scaled, drop_weak(count, filters.min_p), filters.typical_p);
+  return kernels_.race_listed(ids_.data(), weights_.data(), static_cast<int>(ids_.size()), draw);
+}
+
+// Lists the best tokens, at least the nucleus, and gives its size.
+int Sampler::list_nucleus(const ScaledRow& scaled, const RowStats& stats, float top_p) {
+  const double wanted = wanted_of(top_p, kernels_.mass_before(scaled, {-kInfinity, vocab_}));
+  for (int guess = std::min(kNucleusGuess, vocab_);; guess = std::min(8 * guess, vocab_)) {
+    select_best(scaled, stats, guess);
+    std::sort(keys_.begin(), keys_.end());
+    list_best(scaled);
+    const int kept = nucleus(wanted);
+    if (kept <= guess || guess == vocab_) return std::min(kept, guess);
+  }
+}
+
+void Sampler::list_all(const ScaledRow& scaled) {
+  ids_.resize(static_cast<std::size_t>(vocab_));
+  std::iota(ids_.begin(), ids_.end(), 0);
+  weights_.resize(ids_.size());
+  kernels_.weights(scaled, ids_.data(), vocab_, weights_.data());
+}
+
+// Of the first `count` listed candidates keeps the shortest run, nearest to the mean first, that has this share of
+// their mass. -log p - H is mean - scaled: what both have in common cancels.
+void Sampler::keep_typical(const ScaledRow& scaled, int count, float typical_p) {
+  double mass = 0, sum = 0;
+  std::uint64_t fixed_mass = 0;
+  typical_.clear();
+  for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
+    const float own = scaled.logits[ids_[i]] * scaled.factor - scaled.top;
+    mass += static_cast<double>(weights_[i]);
+    sum += static_cast<double>(weights_[i]) * static_cast<double>(own);
+    fixed_mass += fixed_point(weights_[i]);
+    typical_.push_back({0.0, own, weights_[i], ids_[i]});
+  }
+  const double mean = sum / mass, wanted = wanted_of(typical_p, fixed_mass);
+  for (Candidate& c : typical_) c.distance = std::abs(static_cast<double>(c.scaled) - mean);
+  const auto nearer = [](const Candidate& a, const Candidate& b) {
+    if (a.distance != b.distance) return a.distance < b.distance;
+    return a.scaled != b.scaled ? a.scaled > b.scaled : a.id < b.id;
+  };
+  ids_.clear();
+  weights_.clear();
+  std::uint64_t reached = 0;
+  for (std::size_t sorted = 0; sorted < typical_.size() && static_cast<double>(reached) < wanted;) {
+    const auto from = typical_.begin() + static_cast<std::ptrdiff_t>(sorted);
+    const std::size_t next = std::min(std::max(std::size_t{64}, 4 * sorted), typical_.size());
+    const auto to = typical_.begin() + static_cast<std::ptrdiff_t>(next);
+    std::partial_sort(from, to, typical_.end(), nearer);
+    for (; sorted < next && (ids_.empty() || static_cast<double>(reached) < wanted); ++sorted) {
+      reached += fixed_point(typical_[sorted].weight);
+      ids_.push_back(typical_[sorted].id);
+      weights_.push_back(typical_[sorted].weight);
+    }
+  }
+}
+
 // The winner among the first `count` listed candidates that weigh at least min_p.
 int Sampler::race_best(int count, float min_p, const Draw& draw) {
+  return kernels_.race_listed(ids_.data(), weights_.data(), drop_weak(count, min_p), draw);
+}
+
+// Moves those of the first `count` listed candidates that weigh at least min_p, and anything, to the front.
+int Sampler::drop_weak(int count, float min_p) {
   int strong = 0;
   for (int i = 0; i < count; ++i) {
     const std::size_t from = static_cast<std::size_t>(i), to = static_cast<std::size_t>(strong);
-    if (weights_[from] < min_p) continue;
+    if (weights_[from] < min_p || weights_[from] == 0.0f) continue;
     ids_[to] = ids_[from];
     weights_[to] = weights_[from];
     ++strong;
   }
-  return kernels_.race_listed(ids_.data(), weights_.data(), strong, draw);
+  return strong;
 }
 
 // Fills keys_ with the best `count` tokens, unsorted. It keeps up to twice as many; whenever full, all but the best

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
+import msgspec
 import pytest
 
 from forebay import LLM, SamplingParams
@@ -143,3 +145,106 @@ def test_import_is_quick() -> None:
     code = "import time; t = time.perf_counter(); import forebay; print(time.perf_counter() - t)"
     times = [float(subprocess.check_output([sys.executable, "-c", code])) for _ in range(3)]
     assert min(times) < 0.1
+
+
+def test_min_tokens_holds_back_every_end(llm: LLM) -> None:
+    whole = llm.generate(PROMPTS[0], GREEDY)[0].completions[0]
+    end = whole.token_ids[6]
+    first = whole.token_ids.index(end)
+    stopped = SamplingParams(temperature=0.0, max_tokens=24, stop_token_ids=(end,))
+    assert llm.generate(PROMPTS[0], stopped)[0].completions[0].token_ids == whole.token_ids[: first + 1]
+    held = msgspec.structs.replace(stopped, min_tokens=first + 3)
+    later = llm.generate(PROMPTS[0], held)[0].completions[0]
+    assert end not in later.token_ids[: first + 2]
+    assert len(later.token_ids) >= first + 3
+    stop = llm.tokenizer.decode(whole.token_ids)[8:12]
+    for least in (0, 20):
+        asked = SamplingParams(temperature=0.0, max_tokens=24, stop=(stop,), min_tokens=least)
+        answer = llm.generate(PROMPTS[0], asked)[0].completions[0]
+        assert (stop in answer.text) == (least > 0)
+        assert answer.token_ids == whole.token_ids[: len(answer.token_ids)]
+
+
+def test_stop_tokens_end_the_text_and_are_shown_if_asked(llm: LLM) -> None:
+    whole = llm.generate(PROMPTS[0], GREEDY)[0].completions[0]
+    end = whole.token_ids[5]
+    for shown in (False, True):
+        asked = SamplingParams(
+            temperature=0.0, max_tokens=24, ignore_eos=True, stop_token_ids=(end,), include_stop_str_in_output=shown
+        )
+        answer = llm.generate(PROMPTS[0], asked)[0].completions[0]
+        count = whole.token_ids.index(end) + 1
+        assert (answer.token_ids, answer.finish_reason) == (whole.token_ids[:count], "stop")
+        kept = whole.token_ids[: count if shown else count - 1]
+        assert answer.text == "".join(llm.tokenizer.token_text(token) for token in kept)
+
+
+def test_allowed_bad_and_biased_tokens(llm: LLM) -> None:
+    allowed = (261, 263, 300, 301)
+    asked = SamplingParams(temperature=1.5, max_tokens=40, allowed_token_ids=allowed, bad_token_ids=(263,), seed=3)
+    drawn = {*llm.generate(PROMPTS[0], asked)[0].completions[0].token_ids}
+    assert len(drawn) > 1
+    assert drawn <= {261, 300, 301}
+    biased = SamplingParams(temperature=1.0, max_tokens=10, logit_bias={300: 100.0}, ignore_eos=True)
+    assert llm.generate(PROMPTS[0], biased)[0].completions[0].token_ids == [300] * 10
+
+
+def test_penalties_change_what_repeats(llm: LLM) -> None:
+    looping = SamplingParams(temperature=0.0, max_tokens=60, ignore_eos=True, allowed_token_ids=tuple(range(261, 281)))
+    plain = llm.generate(PROMPTS[0], looping)[0].completions[0].token_ids
+    for penalty in ({"presence_penalty": 2.0}, {"frequency_penalty": 2.0}, {"repetition_penalty": 3.0}):
+        punished = llm.generate(PROMPTS[0], msgspec.structs.replace(looping, **penalty))[0].completions[0].token_ids
+        assert len({*punished}) > len({*plain})
+
+
+def test_a_request_that_leaves_no_token_fails_alone(llm: LLM) -> None:
+    every = tuple(range(llm.info.vocab_size))
+    nothing = SamplingParams(bad_token_ids=every, max_tokens=4)
+    neighbour = llm.stream(PROMPTS[1], GREEDY)
+    first = next(neighbour)
+    with pytest.raises(InvalidValueError, match="no token may be chosen at output position 0"):
+        llm.generate(PROMPTS[0], nothing)
+    text = first.text + "".join(chunk.text for chunk in neighbour)
+    assert text == llm.generate(PROMPTS[1], GREEDY)[0].text
+
+
+@pytest.mark.parametrize(
+    ("asked", "param", "says"),
+    [
+        ({"bad_token_ids": (512,)}, "bad_token_ids", "from 0 to 511, got 512"),
+        ({"stop_token_ids": (600,)}, "stop_token_ids", "got 600"),
+        ({"allowed_token_ids": (5, 512)}, "allowed_token_ids", "got 512"),
+        ({"logit_bias": {512: 1.0}}, "logit_bias", "got 512"),
+        ({"min_tokens": 300}, "min_tokens", "at most"),
+        ({"min_tokens": 2, "allowed_token_ids": (2,)}, "allowed_token_ids", "nothing but ends"),
+    ],
+)
+def test_what_no_model_could_do_is_refused(llm: LLM, asked: dict[str, Any], param: str, says: str) -> None:
+    with pytest.raises(InvalidValueError, match=says) as caught:
+        llm.generate(PROMPTS[0], SamplingParams(**asked))
+    assert caught.value.param == param
+
+
+@pytest.mark.parametrize("settings", [{}, {"chunk_size": 3}, {"num_blocks": 32, "overcommit": 12.0}], ids=str)
+def test_prompt_logprobs_are_those_of_generating_the_same(settings: dict[str, Any]) -> None:
+    with LLM(profile=stories_profile(**{"backend.name": "native", **settings})) as llm:
+        asked = SamplingParams(temperature=0.0, max_tokens=20, logprobs=3, ignore_eos=True)
+        made = [result.completions[0] for result in llm.generate(PROMPTS, asked)]
+        prompts = [llm.tokenizer.encode(prompt) for prompt in PROMPTS]
+        whole = [prompt + answer.token_ids for prompt, answer in zip(prompts, made, strict=True)]
+        scoring = SamplingParams(temperature=0.0, max_tokens=30, prompt_logprobs=3, n=2, ignore_eos=True)
+        for _ in range(2):  # the second time the prefix cache holds them
+            for prompt, answer, scored in zip(prompts, made, llm.generate(whole, scoring), strict=True):
+                assert scored.prompt_logprobs is not None
+                assert len(scored.prompt_logprobs) == len(scored.prompt_token_ids)
+                assert scored.prompt_logprobs[0] is None
+                assert None not in scored.prompt_logprobs[1:]
+                assert scored.prompt_logprobs[len(prompt) :] == answer.logprobs
+        if "overcommit" in settings:
+            assert sum(len(record.preempted) for record in llm.recorder.last()) > 0
+
+
+def test_a_prompt_of_one_token_has_nothing_to_score(llm: LLM) -> None:
+    result = llm.generate([[1]], SamplingParams(max_tokens=2, prompt_logprobs=1))[0]
+    assert result.prompt_logprobs == [None]
+    assert llm.generate([[1, 403]], SamplingParams(max_tokens=2))[0].prompt_logprobs is None

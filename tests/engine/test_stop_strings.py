@@ -58,3 +58,13 @@ def test_text_that_cannot_match_is_not_held() -> None:
     assert found.push("no match here") == "no match here"
     assert found.push(" sto") == " "
     assert found.push("ry") == "story"
+
+
+@given(st.text("abc", max_size=12), st.lists(st.text("abc", min_size=1, max_size=3), min_size=1, max_size=3), st.data())
+def test_a_shown_match_ends_the_text(text: str, stops: list[str], data: st.DataObject) -> None:
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=4)))
+    found = StopStrings(tuple(stops), show_match=True)
+    pieces = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
+    shown = "".join([*(found.push(piece) for piece in pieces), found.finish()])
+    hidden, matched = reference(tuple(stops), text)
+    assert (shown, found.matched) == (hidden + (matched or ""), matched)

@@ -9,6 +9,7 @@ import numpy as np
 
 from forebay import LLM, SamplingParams
 from forebay.core.outputs import Completion, GenerateResult
+from forebay.core.step import TokenLogprobs
 
 
 @dataclass(frozen=True)
@@ -20,9 +21,10 @@ class Answer:
     logprob_bits: tuple[tuple[int, ...], ...]
     top_ids: tuple[tuple[int, ...], ...]
     finish_reason: str
+    prompt_bits: tuple[tuple[int, ...], ...] = ()
 
 
-def answer(completion: Completion) -> Answer:
+def answer(completion: Completion, prompt_logprobs: Sequence[TokenLogprobs | None] = ()) -> Answer:
     logprobs = completion.logprobs or []
     return Answer(
         text=completion.text,
@@ -30,6 +32,9 @@ def answer(completion: Completion) -> Answer:
         logprob_bits=tuple(_bits([entry.logprob, *(value for _, value in entry.top)]) for entry in logprobs),
         top_ids=tuple(tuple(token for token, _ in entry.top) for entry in logprobs),
         finish_reason=completion.finish_reason,
+        prompt_bits=tuple(
+            _bits([entry.logprob, *(value for _, value in entry.top)]) for entry in prompt_logprobs if entry is not None
+        ),
     )
 
 
@@ -38,7 +43,7 @@ def _bits(values: list[float]) -> tuple[int, ...]:
 
 
 def answers(results: Sequence[GenerateResult]) -> list[list[Answer]]:
-    return [[answer(completion) for completion in result.completions] for result in results]
+    return [[answer(c, result.prompt_logprobs or ()) for c in result.completions] for result in results]
 
 
 def first_difference(wanted: list[list[Answer]], got: list[list[Answer]]) -> str:

@@ -49,9 +49,28 @@ FEATURES: dict[str, Feature] = {
         {"stop": (" but", " mom")}, happened=lambda s, got: any(a.finish_reason == "stop" for r in got for a in r)
     ),
     "seed": Feature({"seed": 4321, "temperature": 1.1}),
-    "filters": Feature({"temperature": 0.7, "top_k": 20, "top_p": 0.9, "min_p": 0.02, "seed": 5}),
+    "filters": Feature({"temperature": 0.7, "top_k": 20, "top_p": 0.9, "min_p": 0.02, "typical_p": 0.95, "seed": 5}),
+    "changed logits": Feature(
+        {
+            "repetition_penalty": 1.3,
+            "presence_penalty": 0.4,
+            "frequency_penalty": 0.3,
+            "logit_bias": {403: 2.0},
+            "bad_token_ids": (432, 426),
+            "min_tokens": 40,
+            "stop_token_ids": (407,),
+        },
+        happened=lambda s, got: all(len(a.token_ids) >= 40 and not {432, 426} & {*a.token_ids} for r in got for a in r),
+    ),
     "logprobs": Feature({"logprobs": 5}, happened=lambda s, got: all(a.logprob_bits for r in got for a in r)),
-    "prefix cache": Feature(settings={"kv.prefix_cache": True}, rounds=2, happened=lambda s, got: s.cached_tokens > 0),
+    "prompt logprobs": Feature(
+        {"prompt_logprobs": 2}, happened=lambda s, got: all(len(a.prompt_bits) > 5 for r in got for a in r)
+    ),
+    "prefix cache": Feature(
+        settings={"kv.prefix_cache": True},
+        rounds=2,
+        happened=lambda s, got: s.cached_tokens > 0 or bool(got[0][0].prompt_bits),
+    ),
     "preemption": Feature(
         settings={"kv.num_blocks": 17, "scheduler.overcommit": 12.0}, happened=lambda s, got: s.preemptions > 0
     ),
@@ -96,7 +115,14 @@ def whole(chunks: list[CompletionChunk]) -> GenerateResult:
     for chunk in chunks:
         children[chunk.index].append(chunk)
     fields = [msgspec.structs.asdict(merged(children[index])) for index in sorted(children)]
-    return GenerateResult(request_id="", prompt_token_ids=[], completions=[Completion(**f) for f in fields], seed=0)
+    scores, *_ = [f.pop("prompt_logprobs") for f in fields]
+    return GenerateResult(
+        request_id="",
+        prompt_token_ids=[],
+        completions=[Completion(**f) for f in fields],
+        seed=0,
+        prompt_logprobs=[None, *scores] if scores else None,
+    )
 
 
 def pairs() -> Sequence[tuple[str, str]]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from forebay.core.kv_spec import KVGroup, KVSpec
 from forebay.ops.native import NativeBackend, supported_isas
-from forebay.ops.protocol import Backend, PlanLimits, SampleBatch, StepBatch
+from forebay.ops.protocol import Backend, LogitEdits, PlanLimits, SampleBatch, StepBatch
 from forebay.ops.reference import ReferenceBackend
 from forebay.ops.tensor import F32Array, Tensor
 from forebay.weights.formats import FORMATS
@@ -49,7 +49,7 @@ def random_tensor(rng: np.random.Generator, format_name: str, rows: int, columns
     return Tensor("w", fmt, rows, columns, data.reshape(rows, -1))
 
 
-def sample_batch(rows: int, **columns: Any) -> SampleBatch:
+def sample_batch(rows: int, *, edits: LogitEdits | None = None, **columns: Any) -> SampleBatch:
     """Greedy without log-probabilities unless told otherwise; scalars are repeated."""
     defaults = {
         "temperature": (0.0, np.float32),
@@ -60,13 +60,47 @@ def sample_batch(rows: int, **columns: Any) -> SampleBatch:
         "child": (0, np.int32),
         "output_position": (0, np.int32),
         "num_logprobs": (-1, np.int32),
+        "typical_p": (1.0, np.float32),
     }
     assert columns.keys() <= defaults.keys()
     made = {
         name: np.ascontiguousarray(np.broadcast_to(np.asarray(columns.get(name, value), dtype), rows))
         for name, (value, dtype) in defaults.items()
     }
-    return SampleBatch(**made)
+    return SampleBatch(**made, edits=edits)
+
+
+def logit_edits(
+    rows: Sequence[Sequence[tuple[int, int, float]]],
+    *,
+    vocab: int,
+    allowed: Sequence[Sequence[int] | None] | None = None,
+    **penalties: Any,
+) -> LogitEdits:
+    """rows: (token, count, bias) of each row. allowed: token ids of each row's mask. penalties: scalars or columns."""
+    entries = [entry for row in rows for entry in row]
+    defaults = {"repetition": 1.0, "presence": 0.0, "frequency": 0.0}
+    columns = {
+        name: np.ascontiguousarray(np.broadcast_to(np.float32(penalties.get(name, value)), len(rows)))
+        for name, value in defaults.items()
+    }
+    allowed = [None] * len(rows) if allowed is None else allowed
+    masks = np.zeros((sum(ids is not None for ids in allowed), -(-vocab // 32)), np.uint32)
+    mask = np.full(len(rows), -1, np.int32)
+    for row, ids in enumerate(allowed):
+        if ids is not None:
+            mask[row] = mask.max() + 1
+            for token in ids:
+                masks[mask[row], token // 32] |= np.uint32(1 << token % 32)
+    return LogitEdits(
+        start=np.cumsum([0, *map(len, rows)], dtype=np.int32),
+        token=np.array([token for token, _, _ in entries], np.int32),
+        count=np.array([count for _, count, _ in entries], np.int32),
+        bias=np.array([bias for _, _, bias in entries], np.float32),
+        masks=masks,
+        mask=mask,
+        **columns,
+    )
 
 
 def step(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from forebay.ops.native import sample
 from forebay.ops.protocol import StepOutputs
 from forebay.ops.reference import sample as reference
 from forebay.ops.tensor import F32Array
-from tests.ops.harness import ISAS, bits, sample_batch
+from tests.ops.harness import ISAS, bits, logit_edits, sample_batch
 
 EVERY_ISA = pytest.mark.parametrize("isa", ISAS)
 
@@ -102,12 +103,28 @@ def chi_square(tokens: np.ndarray, probability: np.ndarray) -> float:
 
 @EVERY_ISA
 @pytest.mark.parametrize(
-    "filters", [{}, {"top_k": 9}, {"top_p": 0.9}, {"min_p": 0.05}, {"top_k": 12, "top_p": 0.8, "min_p": 0.1}], ids=str
+    "filters",
+    [
+        {},
+        {"top_k": 9},
+        {"top_p": 0.9},
+        {"min_p": 0.05},
+        {"top_k": 12, "top_p": 0.8, "min_p": 0.1},
+        {"typical_p": 0.6},
+        {"typical_p": 0.7, "top_p": 0.9},
+        {"typical_p": 0.5, "top_k": 20, "min_p": 0.02},
+    ],
+    ids=str,
 )
 def test_draws_follow_the_distribution(isa: str, filters: dict[str, Any]) -> None:
     logits = random_logits(1, 33, seed=11) * np.float32(0.5)
     token, weight = reference.candidates(
-        logits[0], 0.8, filters.get("top_k", 0), np.float32(filters.get("top_p", 1)), filters.get("min_p", 0)
+        logits[0],
+        0.8,
+        filters.get("top_k", 0),
+        np.float32(filters.get("top_p", 1)),
+        filters.get("min_p", 0),
+        filters.get("typical_p", 1),
     )
     exact = np.zeros(33)
     exact[token] = weight / weight.sum(dtype=np.float64)
@@ -137,6 +154,7 @@ def test_equals_the_reference_draw_for_draw() -> None:
         top_k=rng.choice([0, 1, 7, 517, 900], rows),
         top_p=rng.choice([1.0, 0.95, 0.5], rows),
         min_p=rng.choice([0.0, 0.02], rows),
+        typical_p=rng.choice([1.0, 1.0, 0.9, 0.4], rows),
         seed=rng.integers(0, 2**63, rows),
         child=rng.integers(0, 4, rows),
         output_position=rng.integers(0, 999, rows),
@@ -313,3 +331,155 @@ def test_columns_that_do_not_fit_are_refused() -> None:
         sample(np.zeros((3, 8), np.float32), sample_batch(2))
     with pytest.raises(ValueError, match="logit row 0"):
         sample(np.zeros((1, 8), np.float32), sample_batch(1, top_p=0.0))
+
+
+@EVERY_ISA
+def test_typical_p_keeps_what_is_nearest_to_the_mean_information(isa: str) -> None:
+    """By the paper's own words: |-log p - H|, ascending, until the mass is reached."""
+    p = np.array([0.5, 0.2, 0.15, 0.1, 0.04, 0.01])
+    distance = np.abs(-np.log(p) + (p * np.log(p)).sum())
+    order = np.argsort(distance)
+    assert order[0] != 0  # the best token is not the most typical one
+    for mass in (0.05, 0.3, 0.5, 0.8, 0.97):
+        kept = order[: int(np.searchsorted(np.cumsum(p[order]), mass)) + 1]
+        seen = draws(np.log(p).astype(np.float32)[None], isa, 6000, temperature=1.0, typical_p=mass)
+        assert set(seen.tolist()) == set(kept.tolist())
+
+
+@EVERY_ISA
+@pytest.mark.parametrize("vocab", [5, 64, 1009, 5003])
+def test_typical_p_of_a_whole_vocabulary_is_the_references(isa: str, vocab: int) -> None:
+    logits = random_logits(12, vocab, seed=vocab, decimals=2)
+    batch = sample_batch(12, temperature=1.3, typical_p=np.linspace(0.05, 0.99, 12), output_position=np.arange(12))
+    assert (sample(logits, batch, isa).token == reference.sample(logits, batch).token).all()
+
+
+@EVERY_ISA
+def test_edits_change_logits_as_they_say(isa: str) -> None:
+    """One row per rule; greedy shows which logit won."""
+    logits = np.array([[3.0, 2.5, -1.0, 0.5]] * 7, np.float32)
+    rows = [
+        [(0, 0, 0.0)],  # seen in the prompt: 3 / 1.5 = 2 < 2.5
+        [(0, 1, 0.0)],  # once in the output, presence and frequency: 3 - 0.4 - 0.3 = 2.3 < 2.5
+        [(0, -1, 0.0), (1, -1, -1.0)],  # bias only: 0 stays the best
+        [(3, -1, 3.0)],  # 0.5 + 3 > 3
+        [(0, -1, -np.inf), (1, -1, -np.inf)],  # both barred
+        [(2, 2, 100.0)],  # penalties first, then the bias
+        [],  # nothing
+    ]
+    edits = logit_edits(
+        rows,
+        vocab=4,
+        repetition=[1.5, 1, 2, 1, 1, 2, 2],
+        presence=[0, 0.4, 0, 0, 0, 1, 1],
+        frequency=[0, 0.3] + [0.5] * 5,
+    )
+    out = sample(logits, sample_batch(7, edits=edits, num_logprobs=4), isa)
+    assert out.token.tolist() == [1, 1, 0, 3, 3, 2, 0]
+    assert out.ok.all()
+    plain = sample(logits, sample_batch(7, num_logprobs=4), isa)  # log-probabilities are the model's own
+    assert (bits(out.top_logprobs) == bits(plain.top_logprobs)).all()
+    own = {int(t): v for t, v in zip(plain.top_ids[0], plain.top_logprobs[0], strict=True)}
+    assert [own[int(t)] for t in out.token] == out.logprob.tolist()
+
+
+@EVERY_ISA
+@pytest.mark.parametrize("vocab", [1, 31, 32, 33, 64, 517])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_mask_allows_its_tokens_and_no_other(isa: str, vocab: int, temperature: float) -> None:
+    rng = np.random.default_rng(vocab)
+    allowed = [sorted(rng.choice(vocab, max(1, vocab // 5), replace=False).tolist()) for _ in range(39)]
+    edits = logit_edits([[]] * 40, vocab=vocab, allowed=[None, *allowed])
+    logits = random_logits(40, vocab, seed=vocab)
+    batch = sample_batch(40, temperature=temperature, top_p=0.9, edits=edits, output_position=np.arange(40))
+    token = sample(logits, batch, isa).token
+    assert all(int(t) in ids for t, ids in zip(token[1:], allowed, strict=True))
+    if temperature == 0.0:
+        assert token.tolist() == [
+            int(logits[0].argmax()),
+            *(ids[int(logits[i + 1, ids].argmax())] for i, ids in enumerate(allowed)),
+        ]
+
+
+@EVERY_ISA
+def test_no_token_left_is_told_and_disturbs_no_other_row(isa: str) -> None:
+    logits = random_logits(3, 40)
+    edits = logit_edits([[], [(7, -1, -np.inf)], []], vocab=40, allowed=[None, [7], None])
+    for temperature in (0.0, 0.9):
+        columns = {"temperature": temperature, "num_logprobs": 2, "typical_p": 0.9, "output_position": np.arange(3)}
+        out = sample(logits, sample_batch(3, edits=edits, **columns), isa)
+        plain = sample(logits, sample_batch(3, **columns), isa)
+        assert out.token[1] == -1
+        assert np.isnan(out.logprob[1])
+        assert out.token[[0, 2]].tolist() == plain.token[[0, 2]].tolist()
+
+
+def test_edits_are_the_references_and_the_same_on_every_instruction_set() -> None:
+    rng = np.random.default_rng(8)
+    rows, vocab = 200, 517
+    logits = random_logits(rows, vocab, seed=4, decimals=1)
+    entries = [
+        [
+            (int(t), int(rng.integers(-1, 4)), float(rng.choice([0.0, -2.5, 4.0, -np.inf])))
+            for t in rng.integers(0, vocab, 30)
+        ]
+        for _ in range(rows)
+    ]
+    edits = logit_edits(
+        entries,
+        vocab=vocab,
+        allowed=[rng.choice(vocab, 200, replace=False).tolist() if row % 3 == 0 else None for row in range(rows)],
+        repetition=rng.choice([1.0, 1.3, 0.8], rows),
+        presence=rng.choice([0.0, 0.7, -0.5], rows),
+        frequency=rng.choice([0.0, 0.3], rows),
+    )
+    batch = sample_batch(
+        rows,
+        edits=edits,
+        temperature=rng.choice([0.0, 0.7, 1.4], rows),
+        top_k=rng.choice([0, 40], rows),
+        top_p=rng.choice([1.0, 0.9], rows),
+        typical_p=rng.choice([1.0, 0.8], rows),
+        output_position=np.arange(rows),
+        num_logprobs=2,
+    )
+    wanted, first = reference.sample(logits, batch), sample(logits, batch, ISAS[0])
+    assert (first.token == wanted.token).mean() > 0.99  # numpy's exp may move a weight by an ulp
+    for isa in ISAS[1:]:
+        assert same(first, sample(logits, batch, isa))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"start": np.array([0, 2], np.int32)},
+        {"start": np.array([1, 1], np.int32)},
+        {"token": np.array([9], np.int32)},
+        {"token": np.array([-1], np.int32)},
+        {"count": np.zeros(2, np.int32)},
+        {"mask": np.array([1], np.int32)},
+        {"masks": np.zeros((1, 0), np.uint32), "mask": np.zeros(1, np.int32)},
+        {"repetition": np.zeros(1, np.float32)},
+    ],
+    ids=str,
+)
+def test_edits_out_of_range_are_refused(wrong: dict[str, Any]) -> None:
+    edits = dataclasses.replace(logit_edits([[(3, 1, 0.0)]], vocab=9, allowed=[[1]]), **wrong)
+    with pytest.raises(ValueError, match=r"out of range|entries, expected"):
+        sample(random_logits(1, 9), sample_batch(1, edits=edits))
+
+
+@EVERY_ISA
+def test_a_target_is_scored_and_not_drawn(isa: str) -> None:
+    logits = random_logits(4, 100)
+    target = np.array([7, -1, 99, -1], np.int32)
+    batch = sample_batch(4, temperature=1.0, num_logprobs=2, output_position=np.arange(4))
+    plain, scored = sample(logits, batch, isa), sample(logits, dataclasses.replace(batch, target=target), isa)
+    assert scored.token.tolist() == [7, plain.token[1], 99, plain.token[3]]
+    log_sum = np.log(np.exp(logits.astype(np.float64)).sum(axis=1))
+    np.testing.assert_allclose(
+        scored.logprob[[0, 2]], [logits[0, 7] - log_sum[0], logits[2, 99] - log_sum[2]], rtol=1e-5
+    )
+    assert (bits(scored.top_logprobs) == bits(plain.top_logprobs)).all()
+    with pytest.raises(ValueError, match="out of range"):
+        sample(logits, dataclasses.replace(batch, target=target + 1), isa)

@@ -27,7 +27,9 @@ def runner(request: pytest.FixtureRequest) -> Iterator[ModelRunner]:
     spec, weights = load_decoder(open_checkpoint(shared_path("models/stories260K/hf")))
     kv: KVSpec = spec.kv_spec(8, "f16")
     limits = PlanLimits(max_tokens=64, max_requests=4, max_logit_rows=64, max_model_len=64, num_blocks=16)
-    made = ModelRunner(create_backend(request.param).compile(Decoder(spec, weights, 64), kv, limits), kv)
+    made = ModelRunner(
+        create_backend(request.param).compile(Decoder(spec, weights, 64), kv, limits), kv, spec.vocab_size
+    )
     yield made
     made.close()
 

@@ -32,7 +32,7 @@ def solo(request: Request) -> list[int]:
     while len(output) < request.max_tokens:
         last = prefix_hashes(request.namespace, request.prompt_token_ids + output)[-1]
         output.append(sample(last, request.seed, request.child_index, len(output)))
-        if output[-1] in request.eos_token_ids:
+        if output[-1] in request.end_token_ids:
             break
     return output
 

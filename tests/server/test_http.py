@@ -130,7 +130,7 @@ def test_token_ids_outside_the_vocabulary(http: httpx.Client) -> None:
 def test_refusals_are_counted(http: httpx.Client, server: ServeCommand) -> None:
     name = 'forebay_requests_refused_total{label="unsupported_field"}'
     before = server.metric(name)
-    error_of(http.post("/v1/completions", json={"model": "tiny-chat", "prompt": "a", "echo": True}), 400)
+    error_of(http.post("/v1/completions", json={"model": "tiny-chat", "prompt": "a", "suffix": "b"}), 400)
     assert server.metric(name) == before + 1
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
 import httpx
 import openai
 import pytest
+
+from forebay.server.openai.fields import COMPLETION_FIELDS
 
 MODEL = "tiny-chat"
 HELLO: Any = [{"role": "user", "content": "Tell me of a little girl."}]
@@ -191,6 +194,97 @@ def test_our_own_sampling_fields(client: openai.OpenAI) -> None:
         assert made.choices[0].text == greedy
     nucleus = client.completions.create(model=MODEL, prompt=PROMPT, max_tokens=12, top_p=1e-6)
     assert nucleus.choices[0].text == greedy
+
+
+OURS = {name for name, field in COMPLETION_FIELDS.items() if field.ours}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_fields_that_change_logits(client: openai.OpenAI, stream: bool) -> None:
+    def ask(**fields: Any) -> str:
+        extra = {name: fields.pop(name) for name in [*fields] if name in OURS}
+        made = client.completions.create(
+            model=MODEL, prompt=PROMPT, max_tokens=30, stream=stream, extra_body=extra, **{"temperature": 0} | fields
+        )
+        return "".join(chunk.choices[0].text for chunk in made) if stream else made.choices[0].text
+
+    plain = ask()
+    tokens = client.post("/../tokenize", body={"prompt": plain, "add_special_tokens": False}, cast_to=object)["tokens"]
+    often = max(tokens, key=tokens.count)
+    for change in (
+        {"presence_penalty": 2.0},
+        {"frequency_penalty": 2.0},
+        {"repetition_penalty": 5.0},
+        {"logit_bias": {str(often): -100}},
+        {"bad_token_ids": [often]},
+    ):
+        assert ask(**change) != plain, change
+    assert ask(logit_bias={"300": 100}) == ask(allowed_token_ids=[300])
+    whole = ask(stop=[plain[10:14]], include_stop_str_in_output=True)
+    assert whole == plain[: plain.index(plain[10:14]) + 4]
+    assert ask(stop=[plain[10:14]], min_tokens=30) == plain
+
+
+def test_best_of_gives_the_most_probable(client: openai.OpenAI) -> None:
+    asked: dict[str, Any] = {"model": MODEL, "prompt": [PROMPT, "The dog"], "max_tokens": 10, "seed": 8, "logprobs": 0}
+    every = client.completions.create(**asked, n=5)
+    best = client.completions.create(**asked, n=2, best_of=5)
+    means = [sum(c.logprobs.token_logprobs) / len(c.logprobs.token_logprobs) for c in every.choices]
+    wanted = [
+        every.choices[i].text for first in (0, 5) for i in sorted(range(first, first + 5), key=lambda i: -means[i])[:2]
+    ]
+    assert [choice.text for choice in best.choices] == wanted
+    assert [choice.index for choice in best.choices] == [0, 1, 2, 3]
+    assert best.usage == every.usage  # what was generated, not what was given
+    unasked = client.completions.create(**asked | {"logprobs": None}, n=2, best_of=5)
+    assert [choice.logprobs for choice in unasked.choices] == [None] * 4
+    assert [choice.text for choice in unasked.choices] == wanted
+
+
+@pytest.mark.parametrize("logprobs", [None, 2])
+def test_echo_begins_with_the_prompt(client: openai.OpenAI, logprobs: int | None) -> None:
+    asked: dict[str, Any] = {"model": MODEL, "prompt": [PROMPT, "The dog"], "max_tokens": 6, "temperature": 0, "n": 2}
+    plain = client.completions.create(**asked, logprobs=logprobs)
+    echoed = client.completions.create(**asked, logprobs=logprobs, echo=True)
+    streamed: dict[int, list[Any]] = {i: [] for i in range(4)}
+    for event in client.completions.create(**asked, logprobs=logprobs, echo=True, stream=True):
+        streamed[event.choices[0].index].append(event.choices[0])
+    for index, (one, other) in enumerate(zip(plain.choices, echoed.choices, strict=True)):
+        prompt = asked["prompt"][index // 2]
+        assert other.text == prompt + one.text
+        assert "".join(piece.text for piece in streamed[index]) == other.text
+        assert streamed[index][0].text == prompt
+        if logprobs is None:
+            assert other.logprobs is None
+            continue
+        count = len(one.logprobs.tokens)
+        assert other.logprobs.token_logprobs[0] is None
+        assert None not in other.logprobs.token_logprobs[1:]
+        # the reference backend's last bits depend on the batch; the native one's are compared in tests/engine
+        assert other.logprobs.token_logprobs[-count:] == pytest.approx(one.logprobs.token_logprobs, abs=1e-4)
+        assert [at - len(prompt) for at in other.logprobs.text_offset[-count:]] == one.logprobs.text_offset
+        pieces = [piece.logprobs.token_logprobs for piece in streamed[index] if piece.logprobs]
+        assert [*itertools.chain.from_iterable(pieces)] == pytest.approx(other.logprobs.token_logprobs, abs=1e-4)
+    assert echoed.usage.completion_tokens == plain.usage.completion_tokens
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_no_tokens_but_the_prompts_log_probabilities(client: openai.OpenAI, stream: bool) -> None:
+    """How evaluation harnesses score a text."""
+    asked: dict[str, Any] = {"model": MODEL, "prompt": PROMPT, "max_tokens": 0, "echo": True, "logprobs": 1}
+    longer = client.completions.create(**asked | {"max_tokens": 3, "temperature": 0}).choices[0]
+    if stream:
+        events = [*client.completions.create(**asked, stream=True, stream_options={"include_usage": True})]
+        text = "".join(event.choices[0].text for event in events[:-1])
+        (logprobs,) = [event.choices[0].logprobs for event in events[:-1] if event.choices[0].logprobs]
+        reason, usage = events[-2].choices[0].finish_reason, events[-1].usage
+    else:
+        made = client.completions.create(**asked)
+        text, logprobs, usage = made.choices[0].text, made.choices[0].logprobs, made.usage
+        reason = made.choices[0].finish_reason
+    assert (text, reason, usage.completion_tokens) == (PROMPT, "length", 0)
+    assert logprobs.token_logprobs == longer.logprobs.token_logprobs[: len(logprobs.tokens)]
+    assert len(logprobs.tokens) == usage.prompt_tokens
 
 
 def test_neutral_values_change_nothing(client: openai.OpenAI) -> None:

@@ -69,7 +69,30 @@ def test_sampling_fields_arrive() -> None:
 
 
 def test_defaults_and_nulls_are_the_same() -> None:
-    nothing = dict.fromkeys(("temperature", "top_p", "top_k", "min_p", "seed", "stop", "n", "max_tokens", "logprobs"))
+    nothing = dict.fromkeys(
+        (
+            "temperature",
+            "top_p",
+            "top_k",
+            "min_p",
+            "typical_p",
+            "presence_penalty",
+            "frequency_penalty",
+            "repetition_penalty",
+            "logit_bias",
+            "allowed_token_ids",
+            "bad_token_ids",
+            "min_tokens",
+            "stop_token_ids",
+            "include_stop_str_in_output",
+            "skip_special_tokens",
+            "seed",
+            "stop",
+            "n",
+            "max_tokens",
+            "logprobs",
+        )
+    )
     assert completion_params(**nothing) == chat_params(**nothing) == completion_params() == SamplingParams()
     assert completion_params(stop=[]).stop == ()
     assert completion_params(stop=["a", "b"]).stop == ("a", "b")
@@ -102,7 +125,23 @@ completions__body__param__message = [
     ({"stream_options": {"include_usage": 1}}, "stream_options.include_usage", "must be true or false, got 1"),
     ({"stream_options": {"include_usage": True}}, "stream_options", "stream_options is only allowed with stream: true"),
     ({"stream_options": {"incl": True}}, "stream_options.incl", "unknown field 'stream_options.incl'"),
-    ({"best_of": 3}, "best_of", "best_of is not supported"),
+    ({"best_of": 2, "n": 3}, "best_of", "best_of must be an integer from n=3 to 128, got 2"),
+    ({"best_of": 129}, "best_of", "from n=1 to 128, got 129"),
+    ({"best_of": 3, "stream": True}, "best_of", "cannot be streamed"),
+    ({"best_of": 2.5}, "best_of", "best_of must be an integer, got 2.5"),
+    ({"logit_bias": {"x": 1}}, "logit_bias", 'every key of logit_bias must be a token id, got "x"'),
+    ({"logit_bias": {"-1": 1}}, "logit_bias", 'got "-1"'),
+    ({"logit_bias": {"٣": 1}}, "logit_bias", "must be a token id"),
+    ({"logit_bias": {"5": "1"}}, "logit_bias", "every value of logit_bias must be a number"),
+    ({"logit_bias": {"5": 101}}, "logit_bias.5", "from -100 to 100, got 101"),
+    ({"logit_bias": []}, "logit_bias", "logit_bias must be an object, got an array"),
+    ({"allowed_token_ids": []}, "allowed_token_ids", "must hold a token"),
+    ({"stop_token_ids": [1.5]}, "stop_token_ids[0]", "stop_token_ids[0] must be an integer, got 1.5"),
+    ({"bad_token_ids": [-7]}, "bad_token_ids", "a list of at most 1024 token ids, got [-7]"),
+    ({"presence_penalty": 2.5}, "presence_penalty", "from -2 to 2, got 2.5"),
+    ({"repetition_penalty": 0}, "repetition_penalty", "from 0.01 to 100"),
+    ({"min_tokens": 3, "max_tokens": 2}, "min_tokens", "min_tokens is 3 and max_tokens is 2"),
+    ({"skip_special_tokens": "no"}, "skip_special_tokens", 'must be true or false, got "no"'),
 ]
 
 

@@ -84,6 +84,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class RequestOutput(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What one step gave one request (child `child_index` of `request_id`).
 
+    prompt_logprobs: of the next tokens of the prompt, if they were asked for.
     finish_reason: a FinishReason value, on the last output only; `events` come with it.
     error_code / error / error_param: set with finish_reason "error" (see errors.error_named).
     """
@@ -92,6 +93,7 @@ class RequestOutput(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     child_index: int
     token_ids: list[int]
     logprobs: list[TokenLogprobs] | None = None
+    prompt_logprobs: tuple[TokenLogprobs, ...] = ()
     finish_reason: str | None = None
     num_cached_tokens: int = 0
     events: tuple[Event, ...] = ()

@@ -11,7 +11,8 @@ from forebay.core.step import TokenLogprobs
 class CompletionChunk(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A piece of one completion: new text and the new tokens it came from (either may be empty).
 
-    Text never ends inside a character; text that could still become a stop string is held back.
+    Text never ends inside a character; text that could still become a stop string is held back. prompt_logprobs: of the
+    next tokens of the prompt, with child 0, if asked for.
     """
 
     index: int
@@ -21,6 +22,7 @@ class CompletionChunk(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     finish_reason: str | None = None
     num_cached_tokens: int = 0
     events: tuple[Event, ...] = ()
+    prompt_logprobs: tuple[TokenLogprobs, ...] = ()
 
 
 class Completion(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,12 +38,16 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GenerateResult(msgspec.Struct, frozen=True, kw_only=True):
-    """All completions of one prompt, in child order."""
+    """All completions of one prompt, in child order.
+
+    prompt_logprobs: if asked for, one entry for each token of the prompt; the first, which follows nothing, is None.
+    """
 
     request_id: str
     prompt_token_ids: list[int]
     completions: list[Completion]
     seed: int
+    prompt_logprobs: list[TokenLogprobs | None] | None = None
 
     @property
     def text(self) -> str:

@@ -6,6 +6,7 @@ import enum
 from dataclasses import dataclass, field
 
 from forebay.core.sampling_params import SamplingParams
+from forebay.core.token_history import TokenHistory
 
 
 class RequestStatus(enum.Enum):
@@ -16,7 +17,7 @@ class RequestStatus(enum.Enum):
 
 
 class FinishReason(enum.StrEnum):
-    STOP = "stop"  # end-of-sequence token or stop string
+    STOP = "stop"  # end-of-sequence token, stop token or stop string
     LENGTH = "length"  # max_tokens reached
     ABORT = "abort"  # cancelled
     ERROR = "error"  # this request failed; the message says why
@@ -36,6 +37,7 @@ class Request:
     num_tokens          prompt + output + draft tokens known so far
     num_computed_tokens tokens whose KV is written; a step moves it towards num_tokens
     num_cached_tokens   of those, how many came from the prefix cache at first admission
+    end_token_ids       end-of-sequence and stop tokens: either ends the output
     A request with n > 1 is n requests: child index 0 computes the prompt, the others fork its blocks.
     """
 
@@ -44,7 +46,7 @@ class Request:
     sampling: SamplingParams
     max_tokens: int
     seed: int
-    eos_token_ids: frozenset[int]
+    end_token_ids: frozenset[int]
     namespace: str
     tenant: str = ""
     adapter: str | None = None
@@ -57,6 +59,8 @@ class Request:
     num_computed_tokens: int = 0
     num_cached_tokens: int = 0
     write_start: int = 0  # KV of positions below this is already stored and is not written again
+    history: TokenHistory | None = None  # of a request with penalties
+    num_scored_tokens: int = 0  # of the prompt, with a log-probability that was reported
     num_preemptions: int = 0
     status: RequestStatus = RequestStatus.WAITING
     wait_reason: WaitReason | None = None
@@ -79,6 +83,13 @@ class Request:
     def max_total_tokens(self) -> int:
         """Prompt + max_tokens: what is promised at admission."""
         return len(self.prompt_token_ids) + self.max_tokens
+
+    @property
+    def num_unscored_tokens(self) -> int:
+        """Tokens of the prompt whose log-probability is wanted and not reported; child 0 reports for all."""
+        if self.sampling.prompt_logprobs is None or self.child_index:
+            return 0
+        return len(self.prompt_token_ids) - 1 - self.num_scored_tokens
 
     def tokens(self, start: int, stop: int) -> list[int]:
         """Token ids of positions [start, stop) over prompt, output and draft."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from forebay.core.sampling_params import SamplingParams
+from forebay.core.token_history import TokenHistory
 
 
 class ScheduledRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -19,6 +20,9 @@ class ScheduledRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
       token of this step; -1 where a sliding window has let a block go.
     num_sampled: how many of the last rows are sampled: 0 for an unfinished prompt, else 1 + drafts.
     output_position: index in the output of the first token to be sampled (keys the random draw).
+    end_token_ids: what ends the output, and may not be sampled before sampling.min_tokens.
+    history: prompt and output so far, if there are penalties.
+    scored_token_ids: tokens of the prompt whose log-probability the rows from scored_row on give, each the next one.
     """
 
     request_id: str
@@ -33,6 +37,10 @@ class ScheduledRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     child_index: int
     tenant: str
     namespace: str
+    end_token_ids: frozenset[int] = frozenset()
+    history: TokenHistory | None = None
+    scored_token_ids: list[int] = msgspec.field(default_factory=list)
+    scored_row: int = 0
     adapter: str | None = None
     draft_token_ids: list[int] = msgspec.field(default_factory=list)
 
@@ -86,12 +94,14 @@ class TokenLogprobs(msgspec.Struct, frozen=True, gc=False):
 class SampledRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What a step gave one request: no tokens for an unfinished prompt.
 
+    prompt_logprobs: one for each of scored_token_ids.
     error: why there is nothing, such as a NaN in its row; error_code, a code of errors.py, comes with it.
     """
 
     request_id: str
     token_ids: list[int]
     logprobs: list[TokenLogprobs] | None = None
+    prompt_logprobs: list[TokenLogprobs] = msgspec.field(default_factory=list)
     error_code: str | None = None
     error: str | None = None
 

@@ -75,7 +75,8 @@ def build_engine_core(
     parts = assemble(profile)
     clock = clock or MonotonicClock()
     plan = _plan(parts)
-    executor: Executor = InlineExecutor(ModelRunner(wrap_plan(plan) if wrap_plan else plan, parts.kv))
+    plan = wrap_plan(plan) if wrap_plan else plan
+    executor: Executor = InlineExecutor(ModelRunner(plan, parts.kv, parts.spec.vocab_size))
     resolved, events = parts.resolved, EventLog()
     blocks = BlockManager(
         parts.kv,

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from forebay.core.messages import AddRequest
 from forebay.core.outputs import Completion, CompletionChunk, GenerateResult
+from forebay.core.step import TokenLogprobs
 from forebay.engine.output_processor import merged
 
 
@@ -26,7 +27,13 @@ class Collector:
             prompt_token_ids=self._request.prompt_token_ids,
             completions=[_completion(chunks) for chunks in self._chunks.values()],
             seed=self._request.seed,
+            prompt_logprobs=self._prompt_logprobs(),
         )
+
+    def _prompt_logprobs(self) -> list[TokenLogprobs | None] | None:
+        if self._request.sampling.prompt_logprobs is None:
+            return None
+        return [None, *(entry for chunk in self._chunks[0] for entry in chunk.prompt_logprobs)]
 
 
 def _completion(chunks: list[CompletionChunk]) -> Completion:

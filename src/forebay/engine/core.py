@@ -13,6 +13,7 @@ from forebay.core.clock import Clock
 from forebay.core.messages import AddRequest, Control, ControlReply, EngineInfo, EngineOutputs, RequestOutput
 from forebay.core.request import FinishReason, Request
 from forebay.core.step import ModelOutput, SampledRequest, SchedulerOutput, StepRecord, TokenLogprobs
+from forebay.core.token_history import TokenHistory
 from forebay.engine.ids import child_id
 from forebay.errors import (
     EngineDeadError,
@@ -119,14 +120,17 @@ class EngineCore:
 
     def _children(self, message: AddRequest) -> list[Request]:
         ids = [child_id(message.request_id, index) for index in range(message.sampling.n)]
+        sampling = message.sampling
+        ends = frozenset(sampling.stop_token_ids) | (set() if sampling.ignore_eos else set(message.eos_token_ids))
         return [
             Request(
                 request_id=own,
                 prompt_token_ids=message.prompt_token_ids,
-                sampling=message.sampling,
+                sampling=sampling,
                 max_tokens=message.max_tokens,
                 seed=message.seed,
-                eos_token_ids=frozenset() if message.sampling.ignore_eos else frozenset(message.eos_token_ids),
+                end_token_ids=ends,
+                history=TokenHistory(message.prompt_token_ids) if sampling.has_penalties else None,
                 namespace=message.namespace,
                 tenant=message.tenant,
                 adapter=message.adapter,
@@ -174,7 +178,12 @@ class EngineCore:
         request = update.request
         if update.finished:
             return self._last_output(
-                request, update.new_token_ids, update.logprobs, error_code=update.error_code, error=update.error
+                request,
+                update.new_token_ids,
+                update.logprobs,
+                prompt_logprobs=tuple(update.prompt_logprobs),
+                error_code=update.error_code,
+                error=update.error,
             )
         parent, index = self._open[request.request_id]
         return RequestOutput(
@@ -182,6 +191,7 @@ class EngineCore:
             child_index=index,
             token_ids=update.new_token_ids,
             logprobs=update.logprobs,
+            prompt_logprobs=tuple(update.prompt_logprobs),
             num_cached_tokens=request.num_cached_tokens,
         )
 
@@ -214,6 +224,7 @@ class EngineCore:
         token_ids: list[int],
         logprobs: list[TokenLogprobs] | None,
         *,
+        prompt_logprobs: tuple[TokenLogprobs, ...] = (),
         error_code: str | None,
         error: str | None,
     ) -> RequestOutput:
@@ -225,6 +236,7 @@ class EngineCore:
             child_index=index,
             token_ids=token_ids,
             logprobs=logprobs,
+            prompt_logprobs=prompt_logprobs,
             finish_reason=request.finish_reason.value,
             num_cached_tokens=request.num_cached_tokens,
             events=self._events.take(request.request_id),

@@ -64,7 +64,8 @@ class InputProcessor:
         received_ns: int | None = None,
     ) -> AddRequest:
         """The message for the engine. Raises ContextLengthError if prompt + max_tokens can never fit, and
-        InvalidValueError for an n that can never be queued or an id that could be a child's."""
+        InvalidValueError for an n that can never be queued, a request id that could be a child's, token ids that the
+        model does not have, and lists that leave no token to choose."""
         if ":" in (request_id or ""):
             raise InvalidValueError(
                 f"request_id must not contain ':', got {request_id!r:.80}; it separates the ids of children",
@@ -76,12 +77,20 @@ class InputProcessor:
                 "max_waiting",
                 param="n",
             )
+        self._check_token_ids(sampling)
+        max_tokens = self._max_tokens(len(token_ids), sampling.max_tokens)
+        if sampling.min_tokens > max_tokens:
+            raise InvalidValueError(
+                f"min_tokens is {sampling.min_tokens}, but at most {max_tokens} tokens can be generated here; ask for "
+                "fewer",
+                param="min_tokens",
+            )
         now_ns = self._clock.now_ns()
         return AddRequest(
             request_id=request_id or new_request_id(),
             prompt_token_ids=token_ids,
             sampling=sampling,
-            max_tokens=self._max_tokens(len(token_ids), sampling.max_tokens),
+            max_tokens=max_tokens,
             seed=secrets.randbits(63) if sampling.seed is None else sampling.seed,
             namespace=self._namespace(tenant, adapter=None),
             eos_token_ids=sorted(self._tokenizer.eos_token_ids),
@@ -89,6 +98,30 @@ class InputProcessor:
             received_ns=now_ns if received_ns is None else received_ns,
             tokenized_ns=now_ns,
         )
+
+    def _check_token_ids(self, sampling: SamplingParams) -> None:
+        listed = {
+            "logit_bias": sampling.logit_bias,
+            "allowed_token_ids": sampling.allowed_token_ids or (),
+            "bad_token_ids": sampling.bad_token_ids,
+            "stop_token_ids": sampling.stop_token_ids,
+        }
+        vocab_size = self._info.vocab_size
+        for name, ids in listed.items():
+            wrong = next((i for i in ids if i >= vocab_size), None)
+            if wrong is not None:
+                raise InvalidValueError(
+                    f"{name} must hold token ids from 0 to {vocab_size - 1}, got {wrong}", param=name
+                )
+        if sampling.allowed_token_ids is None or not sampling.min_tokens:
+            return
+        ends = set(sampling.stop_token_ids) | (set() if sampling.ignore_eos else self._tokenizer.eos_token_ids)
+        if set(sampling.allowed_token_ids) <= ends | set(sampling.bad_token_ids):
+            raise InvalidValueError(
+                f"allowed_token_ids leaves nothing but ends of the output, and min_tokens is {sampling.min_tokens}; "
+                "allow another token or leave min_tokens out",
+                param="allowed_token_ids",
+            )
 
     def _check_size(self, text: str) -> None:
         """Tokenizing megabytes takes seconds; a text of that many bytes is known to be too long without it."""

@@ -27,10 +27,16 @@ class _Child:
     """One completion on its way: its detokenizer and stop strings."""
 
     def __init__(self, tokenizer: Tokenizer, request: AddRequest, index: int) -> None:
+        sampling = request.sampling
         self.index = index
-        self._detokenizer = IncrementalDetokenizer(tokenizer, prompt_token_ids=request.prompt_token_ids)
-        self._stops = StopStrings(request.sampling.stop)
-        self._one_by_one = bool(request.sampling.stop)
+        self._detokenizer = IncrementalDetokenizer(
+            tokenizer,
+            skip_special_tokens=sampling.skip_special_tokens,
+            prompt_token_ids=request.prompt_token_ids,
+        )
+        self._stops = StopStrings(sampling.stop, show_match=sampling.include_stop_str_in_output)
+        self._shown_ends = sampling.stop_token_ids if sampling.include_stop_str_in_output else ()
+        self._unstoppable = sampling.min_tokens if sampling.stop else 0  # tokens whose text no stop string is sought in
 
     @property
     def stopped(self) -> bool:
@@ -43,7 +49,7 @@ class _Child:
         if ended is not None:
             text += self._stops.push(self._detokenizer.finish()) + self._stops.finish()
             ended = FinishReason.STOP.value if self.stopped else ended
-        elif not token_ids:
+        elif not token_ids and not output.prompt_logprobs:
             return None
         return CompletionChunk(
             index=self.index,
@@ -53,18 +59,26 @@ class _Child:
             finish_reason=ended,
             num_cached_tokens=output.num_cached_tokens,
             events=output.events,
+            prompt_logprobs=output.prompt_logprobs,
         )
 
     def _read(self, output: RequestOutput) -> tuple[list[int], str]:
         """Tokens that count and their text; what follows the token that completed a stop string is dropped."""
         token_ids = output.token_ids
-        # the engine stops at an end-of-sequence token only; it is no part of the text even where its piece is printable
-        readable = token_ids[:-1] if output.finish_reason == FinishReason.STOP else token_ids
-        if not self._one_by_one:
+        readable = token_ids
+        # what ended the output is no part of the text, even where its piece is printable
+        if output.finish_reason == FinishReason.STOP and token_ids[-1] not in self._shown_ends:
+            readable = token_ids[:-1]
+        if not self._stops.sought:
             return token_ids, self._detokenizer.push(readable)
         text = ""
         for count, token_id in enumerate(readable, start=1):
-            text += self._stops.push(self._detokenizer.push([token_id]))
+            piece = self._detokenizer.push([token_id])
+            if self._unstoppable > 1:
+                self._unstoppable -= 1
+                text += piece
+                continue
+            text += self._stops.push(piece)
             if self.stopped:
                 return token_ids[:count], text
         return token_ids, text
@@ -132,6 +146,7 @@ def merged(chunks: list[CompletionChunk]) -> CompletionChunk:
         token_ids=[token_id for chunk in chunks for token_id in chunk.token_ids],
         logprobs=logprobs if any(chunk.logprobs is not None for chunk in chunks) else None,
         events=tuple([event for chunk in chunks for event in chunk.events]),
+        prompt_logprobs=tuple([entry for chunk in chunks for entry in chunk.prompt_logprobs]),
     )
 
 

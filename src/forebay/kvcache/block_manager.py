@@ -112,7 +112,7 @@ class BlockManager:
         Sets num_computed_tokens, write_start and, unless it was preempted, num_cached_tokens. When all tokens are
         cached the last one is computed again to get its logits, but nothing is written: write_start stays above it.
         """
-        if self._cache is None:
+        if self._cache is None or request.num_unscored_tokens:  # what is not computed has no logits
             return 0
         holding = self._holdings[request.request_id]
         num_tokens = request.num_known_tokens

@@ -20,6 +20,21 @@ class Step:
         /,
     ) -> None: ...
 
+class Edits:
+    def __init__(
+        self,
+        start: I32Array,
+        token: I32Array,
+        count: I32Array,
+        bias: F32Array,
+        repetition: F32Array,
+        presence: F32Array,
+        frequency: F32Array,
+        masks: npt.NDArray[np.uint32],
+        mask: I32Array,
+        /,
+    ) -> None: ...
+
 class Sample:
     def __init__(
         self,
@@ -31,7 +46,9 @@ class Sample:
         child: I32Array,
         output_position: I32Array,
         num_logprobs: I32Array,
-        /,
+        typical_p: F32Array | None,
+        edits: Edits | None,
+        target: I32Array | None,
     ) -> None: ...
 
 class Outputs:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from forebay.core.kv_spec import KV_ITEMSIZE, KVGroup, KVSpec
 from forebay.errors import ProfileError
 from forebay.ops import _native
-from forebay.ops.protocol import Ops, PlanLimits, RopeTable, SampleBatch, StepBatch, StepOutputs
+from forebay.ops.protocol import LogitEdits, Ops, PlanLimits, RopeTable, SampleBatch, StepBatch, StepOutputs
 from forebay.ops.tensor import F32Array, Tensor
 
 
@@ -199,6 +199,23 @@ def _sample(batch: SampleBatch) -> _native.Sample:
         batch.child,
         batch.output_position,
         batch.num_logprobs,
+        batch.typical_p,
+        None if batch.edits is None else _edits(batch.edits),
+        batch.target,
+    )
+
+
+def _edits(edits: LogitEdits) -> _native.Edits:
+    return _native.Edits(
+        edits.start,
+        edits.token,
+        edits.count,
+        edits.bias,
+        edits.repetition,
+        edits.presence,
+        edits.frequency,
+        edits.masks,
+        edits.mask,
     )
 
 

@@ -69,6 +69,9 @@ class SampleBatch:
 
     temperature, top_p, min_p float32 (temperature 0 = greedy); top_k int32 (0 = all); seed uint64; child int32;
     output_position int32; num_logprobs int32 (-1 = no log-probabilities, 0 = sampled token only, k = and the k best).
+    typical_p float32, or None: 1 in every row. edits: None if no row's logits are changed. Log-probabilities are those
+    of the unchanged logits. target int32: the token that a row gives, and its log-probability, without a draw; -1 or
+    None: a drawn one.
     """
 
     temperature: F32Array
@@ -79,12 +82,41 @@ class SampleBatch:
     child: I32Array
     output_position: I32Array
     num_logprobs: I32Array
+    typical_p: F32Array | None = None
+    edits: LogitEdits | None = None
+    target: I32Array | None = None
+
+
+@dataclass(slots=True, eq=False)
+class LogitEdits:
+    """What changes logits before temperature and filters. S logit rows, E entries, M masks.
+
+    start (S + 1,) int32: row r has the entries [start[r], start[r + 1]), taken one after the other. Each changes x, the
+    logit of its token, in float32:
+      count >= 0  the token was seen: x = x / repetition[r] if x > 0 else x * repetition[r], unless that is 1
+      count > 0   it is in the output so often: x = x - (frequency[r] * count + presence[r])
+      then        x = x + bias; -inf bars the token
+    token, count (E,) int32, bias (E,) float32; repetition, presence, frequency (S,) float32.
+    masks (M, at least ceil(vocab / 32)) uint32: bit i % 32 of word i / 32 allows token i. mask (S,) int32: the row's
+    mask, or -1 for none; it comes last.
+    """
+
+    start: I32Array
+    token: I32Array
+    count: I32Array
+    bias: F32Array
+    repetition: F32Array
+    presence: F32Array
+    frequency: F32Array
+    masks: npt.NDArray[np.uint32]
+    mask: I32Array
 
 
 @dataclass(slots=True, eq=False)
 class StepOutputs:
-    """token (S,) int32: sampled ids. logprob (S,) float32. top_ids, top_logprobs (S, max k): -1, nan beyond a row's k.
-    ok (S,) bool: False where the row's logits held a NaN or +inf (its token is meaningless)."""
+    """token (S,) int32: sampled ids; -1 where edits left nothing to choose from. logprob (S,) float32. top_ids,
+    top_logprobs (S, max k): -1, nan beyond a row's k. ok (S,) bool: False where the row's logits held a NaN or +inf
+    (its token is meaningless)."""
 
     token: I32Array
     logprob: F32Array

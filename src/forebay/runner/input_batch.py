@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain, repeat
 
 import numpy as np
 import numpy.typing as npt
 
 from forebay.core.kv_spec import KVSpec
+from forebay.core.sampling_params import SamplingParams
 from forebay.core.step import ScheduledRequest
 from forebay.ops.protocol import I32Array, SampleBatch, StepBatch
+from forebay.sampling.logit_edits import SCORED, logit_edits
 
-# a top_p that float32 rounds to 0 would keep nothing
-_LEAST_TOP_P = np.finfo(np.float32).tiny
+# a mass that float32 rounds to 0 would keep nothing
+_LEAST_MASS = np.finfo(np.float32).tiny
 
 
-def build_step_batch(requests: Sequence[ScheduledRequest], kv: KVSpec) -> StepBatch:
-    """Columns of a step; rows in the order of `requests`."""
+def build_step_batch(requests: Sequence[ScheduledRequest], kv: KVSpec, vocab_size: int) -> StepBatch:
+    """Columns of a step; rows in the order of `requests`. vocab_size: of the model's logits."""
     count = np.array([len(r.token_ids) for r in requests], np.int32)
     end = count.cumsum(dtype=np.int32)
     request = np.arange(len(requests), dtype=np.int32).repeat(count)
@@ -32,7 +35,7 @@ def build_step_batch(requests: Sequence[ScheduledRequest], kv: KVSpec) -> StepBa
         slots=tuple([_slots(table[request, block], offset, written, kv.block_size) for table in tables]),
         block_tables=tables,
         logit_rows=_logit_rows(requests, end.tolist()),
-        sample=_sample_batch(requests),
+        sample=_sample_batch(requests, vocab_size),
     )
 
 
@@ -50,21 +53,46 @@ def _slots(block: I32Array, offset: I32Array, written: npt.NDArray[np.bool_], bl
 
 
 def _logit_rows(requests: Sequence[ScheduledRequest], ends: list[int]) -> I32Array:
-    rows = [row for r, end in zip(requests, ends, strict=True) for row in range(end - r.num_sampled, end)]
+    """Of each request the scored rows, then the sampled ones."""
+    rows: list[int] = []
+    for r, end in zip(requests, ends, strict=True):
+        first = end - len(r.token_ids) + r.scored_row
+        rows += range(first, first + len(r.scored_token_ids))
+        rows += range(end - r.num_sampled, end)
     return np.array(rows, np.int32)
 
 
-def _sample_batch(requests: Sequence[ScheduledRequest]) -> SampleBatch:
-    """One entry per sampled row; row i of a request draws for output position `output_position + i`."""
-    rows = [(r, r.output_position + i) for r in requests for i in range(r.num_sampled)]
+def _sample_batch(requests: Sequence[ScheduledRequest], vocab_size: int) -> SampleBatch:
+    """One entry per logit row; sampled row i of a request draws for output position `output_position + i`."""
+    rows = [(r, i) for r in requests for i in chain(repeat(SCORED, len(r.scored_token_ids)), range(r.num_sampled))]
     sampling = [r.sampling for r, _ in rows]
     return SampleBatch(
         temperature=np.array([s.temperature for s in sampling], np.float32),
-        top_p=np.maximum(np.array([s.top_p for s in sampling], np.float32), _LEAST_TOP_P),
+        top_p=np.maximum(np.array([s.top_p for s in sampling], np.float32), _LEAST_MASS),
         min_p=np.array([s.min_p for s in sampling], np.float32),
         top_k=np.array([s.top_k for s in sampling], np.int32),
         seed=np.array([r.seed & 0xFFFFFFFFFFFFFFFF for r, _ in rows], np.uint64),
         child=np.array([r.child_index for r, _ in rows], np.int32),
-        output_position=np.array([position for _, position in rows], np.int32),
-        num_logprobs=np.array([-1 if s.logprobs is None else s.logprobs for s in sampling], np.int32),
+        output_position=np.array([r.output_position + max(i, 0) for r, i in rows], np.int32),
+        num_logprobs=np.array([_num_logprobs(r.sampling, i) for r, i in rows], np.int32),
+        typical_p=_typical_p(sampling),
+        edits=logit_edits(rows, vocab_size),
+        target=_targets(requests),
     )
+
+
+def _num_logprobs(sampling: SamplingParams, index: int) -> int:
+    count = sampling.prompt_logprobs if index == SCORED else sampling.logprobs
+    return -1 if count is None else count
+
+
+def _targets(requests: Sequence[ScheduledRequest]) -> I32Array | None:
+    if not any(r.scored_token_ids for r in requests):
+        return None
+    return np.array([token for r in requests for token in [*r.scored_token_ids, *[-1] * r.num_sampled]], np.int32)
+
+
+def _typical_p(sampling: Sequence[SamplingParams]) -> npt.NDArray[np.float32] | None:
+    if all(s.typical_p == 1.0 for s in sampling):
+        return None
+    return np.maximum(np.array([s.typical_p for s in sampling], np.float32), _LEAST_MASS)

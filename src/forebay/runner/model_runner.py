@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from forebay.core.kv_spec import KVSpec
 from forebay.core.step import ModelOutput, SampledRequest, ScheduledRequest, SchedulerOutput, TokenLogprobs
-from forebay.errors import NumericsError
+from forebay.errors import InvalidValueError, NumericsError
 from forebay.ops.protocol import Plan, StepOutputs
 from forebay.runner.input_batch import build_step_batch
 
@@ -12,22 +12,26 @@ from forebay.runner.input_batch import build_step_batch
 class ModelRunner:
     """Runs a Plan. A pure function of its input and the KV cache: it keeps no state of any request."""
 
-    def __init__(self, plan: Plan, kv: KVSpec) -> None:
+    def __init__(self, plan: Plan, kv: KVSpec, vocab_size: int) -> None:
         self._plan = plan
         self._kv = kv
+        self._vocab_size = vocab_size
 
     def execute(self, scheduled: SchedulerOutput) -> ModelOutput:
         """Compute the step's tokens, sample, and accept drafts that equal what was sampled."""
-        outputs = self._plan.run(build_step_batch(scheduled.requests, self._kv))
+        outputs = self._plan.run(build_step_batch(scheduled.requests, self._kv, self._vocab_size))
         tokens, ok = outputs.token.tolist(), outputs.ok.tolist()
         row = 0
         results = []
         for request in scheduled.requests:
-            end = row + request.num_sampled
-            if all(ok[row:end]):
-                results.append(_result(request, tokens[row:end], outputs, row))
-            else:
+            first = row + len(request.scored_token_ids)
+            end = first + request.num_sampled
+            if not all(ok[row:end]):
                 results.append(_failed(request))
+            elif min(tokens[first:end], default=0) < 0:
+                results.append(_nothing_left(request))
+            else:
+                results.append(_result(request, tokens[first:end], outputs, row))
             row = end
         return ModelOutput(step=scheduled.step, requests=tuple(results))
 
@@ -40,13 +44,23 @@ def _failed(request: ScheduledRequest) -> SampledRequest:
     return SampledRequest(request_id=request.request_id, token_ids=[], error_code=NumericsError.code, error=message)
 
 
+def _nothing_left(request: ScheduledRequest) -> SampledRequest:
+    message = (
+        f"no token may be chosen at output position {request.output_position}: allowed_token_ids, bad_token_ids and "
+        "min_tokens leave none; relax one of them"
+    )
+    return SampledRequest(request_id=request.request_id, token_ids=[], error_code=InvalidValueError.code, error=message)
+
+
 def _result(request: ScheduledRequest, sampled: list[int], outputs: StepOutputs, row: int) -> SampledRequest:
-    """What was sampled for a request whose first row is `row`."""
+    """What was scored and sampled for a request whose first row is `row`."""
     accepted = _accepted(request, sampled) if request.draft_token_ids else sampled
-    logprobs = None
-    if request.sampling.logprobs is not None:
-        logprobs = [_logprobs(outputs, row + i, request.sampling.logprobs) for i in range(len(accepted))]
-    return SampledRequest(request_id=request.request_id, token_ids=accepted, logprobs=logprobs)
+    first = row + len(request.scored_token_ids)
+    logprobs, count = None, request.sampling.logprobs
+    if count is not None:
+        logprobs = [_logprobs(outputs, first + i, count) for i in range(len(accepted))]
+    scored = [_logprobs(outputs, i, request.sampling.prompt_logprobs or 0) for i in range(row, first)]
+    return SampledRequest(request_id=request.request_id, token_ids=accepted, logprobs=logprobs, prompt_logprobs=scored)
 
 
 def _accepted(request: ScheduledRequest, sampled: list[int]) -> list[int]:

@@ -31,6 +31,7 @@ class Update:
     new_token_ids: list[int]
     logprobs: list[TokenLogprobs] | None
     finished: bool
+    prompt_logprobs: Sequence[TokenLogprobs] = ()
     error_code: str | None = None
     error: str | None = None
 
@@ -238,7 +239,8 @@ class Scheduler:
             leader = None  # a static batch is admitted once; its children compute the prompt themselves
         if not self._blocks.promise(request):
             return WaitReason.KV
-        forked = leader is not None and fresh and self._blocks.fork(leader, request) > 0
+        forkable = leader is not None and fresh and not request.num_unscored_tokens
+        forked = leader is not None and forkable and self._blocks.fork(leader, request) > 0
         reused = request.write_start if forked else self._blocks.match_prefix(request)
         self._admission.remove(request)
         insort(self._running, request, key=self._rank)
@@ -257,7 +259,7 @@ class Scheduler:
     # --- taking the results -----------------------------------------------------------------------------------------
 
     def update(self, scheduled: SchedulerOutput, model: ModelOutput) -> list[Update]:
-        """Apply the results of the step in flight. Returns an Update for every request that got tokens or ended, in
+        """Apply the results of the step in flight. Returns an Update for every request that got anything or ended, in
         step order."""
         if self._in_flight is None or not scheduled.step == model.step == self._next_step - 1:
             raise InternalError(
@@ -292,13 +294,17 @@ class Scheduler:
         if result is None or fault is not None:
             self._finish(request, FinishReason.ERROR, now, step)
             code = None if result is None else result.error_code
-            return Update(request, [], None, True, code or InternalError.code, fault)
+            return Update(request, [], None, True, error_code=code or InternalError.code, error=fault)
+        request.num_scored_tokens += len(result.prompt_logprobs)
         if item.num_sampled == 0:
             self._advance(request, item, item.start + len(item.token_ids))
-            return None
+            scored = result.prompt_logprobs
+            return Update(request, [], None, False, scored) if scored else None
         tokens, reason = _until_stop(request, result.token_ids)
         first = len(request.output_token_ids)
         request.output_token_ids.extend(tokens)
+        if request.history is not None:
+            request.history.add(tokens)
         request.draft_token_ids = []
         for index in range(first, first + len(tokens)):
             self.events.record(request.request_id, "token", now, step, index)
@@ -306,7 +312,7 @@ class Scheduler:
         if reason is not None:
             self._finish(request, reason, now, step)
         logprobs = None if result.logprobs is None else result.logprobs[: len(tokens)]
-        return Update(request, tokens, logprobs, reason is not None)
+        return Update(request, tokens, logprobs, reason is not None, result.prompt_logprobs)
 
     def _advance(self, request: Request, item: ScheduledRequest, num_computed: int) -> None:
         if num_computed < item.start + len(item.token_ids):  # rewind rejected drafts
@@ -338,10 +344,10 @@ def _family(request: Request) -> str:
 
 
 def _until_stop(request: Request, token_ids: list[int]) -> tuple[list[int], FinishReason | None]:
-    """The tokens that count (an end-of-sequence token does), and why the request ends with them."""
+    """The tokens that count (one that ends the output does), and why the request ends with them."""
     room = request.max_tokens - len(request.output_token_ids)
     for index, token in enumerate(token_ids[:room]):
-        if token in request.eos_token_ids:
+        if token in request.end_token_ids:
             return token_ids[: index + 1], FinishReason.STOP
     return token_ids[:room], FinishReason.LENGTH if len(token_ids) >= room else None
 
@@ -352,6 +358,8 @@ def _fault(item: ScheduledRequest, result: SampledRequest | None) -> str | None:
         return "the model runner returned nothing for this request"
     if result.error is not None:
         return result.error
+    if len(result.prompt_logprobs) != len(item.scored_token_ids):
+        return f"the model runner scored {len(result.prompt_logprobs)} of {len(item.scored_token_ids)} prompt tokens"
     count = len(result.token_ids)
     if not min(1, item.num_sampled) <= count <= item.num_sampled:
         return f"the model runner sampled {count} tokens for {item.num_sampled} rows"

@@ -77,6 +77,9 @@ def _scheduled(request: Request, num_known: int, num_drafts: int, blocks: BlockM
     start = request.num_computed_tokens
     stop = start + num_known
     complete = stop == request.num_known_tokens
+    scored_start, scored = max(start, request.num_scored_tokens), list[int]()
+    if request.num_unscored_tokens:
+        scored = request.prompt_token_ids[scored_start + 1 : stop + 1]
     return ScheduledRequest(
         request_id=request.request_id,
         token_ids=request.tokens(start, stop + num_drafts),
@@ -90,6 +93,10 @@ def _scheduled(request: Request, num_known: int, num_drafts: int, blocks: BlockM
         child_index=request.child_index,
         tenant=request.tenant,
         namespace=request.namespace,
+        end_token_ids=request.end_token_ids,
+        history=request.history,
+        scored_token_ids=scored,
+        scored_row=scored_start - start if scored else 0,
         adapter=request.adapter,
         draft_token_ids=request.draft_token_ids[:num_drafts],
     )

@@ -24,13 +24,15 @@ SEED_BITS = 53
 class Generation:
     """What one HTTP request asks of the engine: `n` completions of every prompt.
 
-    Choice index = prompt index * n + child index. Seed and max_tokens of every request are decided.
+    Choice index = prompt index * n + child index. Seed and max_tokens of every request are decided. silent: nothing
+    that is generated is given (max_tokens: 0; the engine makes one token and nobody sees it).
     """
 
     id: str
     requests: list[AddRequest]
     n: int
     logprobs: bool
+    silent: bool = False
 
     @property
     def num_choices(self) -> int:
@@ -44,7 +46,7 @@ class Generation:
         """What was decided for the client: the seed, and max_tokens per prompt."""
         return {
             "x-forebay-seed": str(self.requests[0].seed),
-            "x-forebay-max-tokens": ", ".join(str(request.max_tokens) for request in self.requests),
+            "x-forebay-max-tokens": ", ".join(str(0 if self.silent else r.max_tokens) for r in self.requests),
         }
 
 
@@ -57,6 +59,7 @@ async def prepare(
     *,
     field: str = "prompt",
     add_special_tokens: bool = True,
+    silent: bool = False,
 ) -> Generation:
     """Tokenize and check every prompt, decide seed and max_tokens; nothing is sent yet.
 
@@ -83,7 +86,7 @@ async def prepare(
             where = field if len(prompts) == 1 else f"{field}[{i}]"
             raise ContextLengthError(error.message, param=where) from None
         requests.append(request)
-    return Generation(id=id_, requests=requests, n=sampling.n, logprobs=sampling.logprobs is not None)
+    return Generation(id=id_, requests=requests, n=sampling.n, logprobs=sampling.logprobs is not None, silent=silent)
 
 
 def _check_room(state: ServerState, num_prompts: int, n: int, field: str) -> None:
@@ -152,7 +155,8 @@ class Usage:
 
     def add(self, chunk: CompletionChunk) -> None:
         """chunk: as `run` gives it."""
-        self.completion_tokens += len(chunk.token_ids)
+        if not self.generation.silent:
+            self.completion_tokens += len(chunk.token_ids)
         prompt, child = divmod(chunk.index, self.generation.n)
         if child == 0:
             self.cached[prompt] = chunk.num_cached_tokens

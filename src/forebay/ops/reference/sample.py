@@ -1,6 +1,6 @@
 """Log-probabilities and sampling: the rules of the random draw, in numpy.
 
-Order: temperature, top_k, top_p, min_p, then an exponential race over what is left:
+Order: edits of the logits, temperature, top_k, top_p, min_p, typical_p, then an exponential race over what is left:
 token = argmin of -log1p(-u_v) / p_v, the same distribution as Gumbel-max (arXiv:1611.01144). u_v is counter-based
 (Philox4x32-10, Salmon et al., SC11), keyed by (seed, child, output position, token id): a draw depends on nothing else.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from forebay.ops.protocol import SampleBatch, StepOutputs
+from forebay.ops.protocol import LogitEdits, SampleBatch, StepOutputs
 from forebay.ops.tensor import F32Array
 
 _MULTIPLIERS = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
@@ -47,8 +47,47 @@ def uniforms(token: npt.NDArray[np.int64], seed: int, child: int, output_positio
     return (words.astype(np.float64) + 0.5) * 2.0**-32
 
 
+def edited(logits: F32Array, edits: LogitEdits, row: int) -> F32Array:
+    """One row of logits (vocab,) with its edits."""
+    out = logits.copy()
+    repetition = edits.repetition[row]
+    for i in range(edits.start[row], edits.start[row + 1]):
+        token, count = edits.token[i], edits.count[i]
+        x = out[token]
+        if count >= 0 and repetition != 1:
+            x = x / repetition if x > 0 else x * repetition
+        if count > 0:
+            x = x - (edits.frequency[row] * np.float32(count) + edits.presence[row])
+        out[token] = x + edits.bias[i]
+    if edits.mask[row] >= 0:
+        words = edits.masks[edits.mask[row]]
+        allowed = np.unpackbits(words.astype("<u4").view(np.uint8), bitorder="little")[: len(out)]
+        out[allowed == 0] = -np.inf
+    return out
+
+
+def typical(weight: F32Array, scaled: F32Array, typical_p: np.float32) -> npt.NDArray[np.bool_]:
+    """Which of the candidates stay. scaled: their logits over the temperature, less the best one's.
+
+    -log p - H is (mean of `scaled`) - scaled: what both have in common cancels. Nearest to 0 first, ties by place.
+    """
+    terms = weight.astype(np.float64) * scaled.astype(np.float64)
+    mean = np.cumsum(terms)[-1] / np.cumsum(weight.astype(np.float64))[-1]
+    order = np.argsort(np.abs(scaled.astype(np.float64) - mean), kind="stable")
+    kept = np.zeros(len(weight), np.bool_)
+    kept[order[: _shortest(weight[order], typical_p)]] = True
+    return kept
+
+
+def _shortest(weight: F32Array, mass: np.float32) -> int:
+    """How many of the first reach this share of all; in 32-bit fixed point, so that sums are exact."""
+    fixed = (weight * np.float32(2.0**32)).astype(np.uint64)
+    needed = np.ceil(float(mass) * float(fixed.sum()))
+    return int(np.searchsorted(np.cumsum(fixed), np.uint64(needed))) + 1
+
+
 def candidates(
-    logits: F32Array, temperature: float, top_k: int, top_p: float, min_p: float
+    logits: F32Array, temperature: float, top_k: int, top_p: float, min_p: float, typical_p: float = 1.0
 ) -> tuple[npt.NDArray[np.int64], F32Array]:
     """Token ids left after the filters, best first (logit descending, id ascending), and their weights (best = 1)."""
     scaled = logits * (np.float32(1) / np.float32(temperature))
@@ -57,19 +96,30 @@ def candidates(
         order = order[:top_k]
     weight = np.exp(scaled[order] - scaled[order[0]])
     if top_p < 1.0:
-        fixed = (weight * np.float32(2.0**32)).astype(np.uint64)
-        needed = np.ceil(float(np.float32(top_p)) * float(fixed.sum()))
-        keep = int(np.searchsorted(np.cumsum(fixed), np.uint64(needed))) + 1
+        keep = _shortest(weight, np.float32(top_p))
         order, weight = order[:keep], weight[:keep]
     strong = weight >= np.float32(min_p)
-    return order[strong], weight[strong]
+    order, weight = order[strong], weight[strong]
+    if typical_p < 1.0:
+        possible = weight > 0
+        order, weight = order[possible], weight[possible]
+        kept = typical(weight, scaled[order] - scaled.max(), np.float32(typical_p))
+        order, weight = order[kept], weight[kept]
+    return order, weight
 
 
 def draw(logits: F32Array, batch: SampleBatch, row: int) -> int:
-    """The sampled token id of one row of logits (vocab,)."""
+    """The sampled token id of one row of logits (vocab,), -1 if its edits leave none."""
+    if batch.target is not None and batch.target[row] >= 0:
+        return int(batch.target[row])
+    if batch.edits is not None:
+        logits = edited(logits, batch.edits, row)
+    if logits.max() == -np.inf:
+        return -1
     if batch.temperature[row] < _GREEDY_TEMPERATURE:
         return int(np.argmax(logits))
-    filters = batch.temperature[row], int(batch.top_k[row]), batch.top_p[row], batch.min_p[row]
+    typical_p = 1.0 if batch.typical_p is None else batch.typical_p[row]
+    filters = batch.temperature[row], int(batch.top_k[row]), batch.top_p[row], batch.min_p[row], typical_p
     token, weight = candidates(logits, *filters)
     u = uniforms(token, int(batch.seed[row]), int(batch.child[row]), int(batch.output_position[row]))
     with np.errstate(divide="ignore"):
@@ -90,7 +140,7 @@ def sample(logits: F32Array, batch: SampleBatch) -> StepOutputs:
     )
     for row in np.flatnonzero(out.ok).tolist():
         out.token[row] = draw(logits[row], batch, row)
-        if batch.num_logprobs[row] >= 0:
+        if batch.num_logprobs[row] >= 0 and out.token[row] >= 0:
             best = logits[row].max()
             logprobs = logits[row] - (best + np.log(np.exp(logits[row] - best).sum(dtype=np.float32)))
             top = np.argsort(-logits[row], kind="stable")[: batch.num_logprobs[row]]

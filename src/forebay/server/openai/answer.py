@@ -36,6 +36,8 @@ class Choice:
     texts: list[str] = field(default_factory=list)
     logprobs: list[dict[str, Any]] = field(default_factory=list)
     finish_reason: str | None = None
+    num_tokens: int = 0
+    logprob_sum: float = 0.0  # of the tokens, where log-probabilities were asked of the engine
 
     @property
     def text(self) -> str:
@@ -43,6 +45,8 @@ class Choice:
 
     def add(self, chunk: CompletionChunk, logprobs: dict[str, Any] | None) -> None:
         self.texts.append(chunk.text)
+        self.num_tokens += len(chunk.token_ids)
+        self.logprob_sum += sum(found.logprob for found in chunk.logprobs or ())
         if logprobs is not None:
             self.logprobs.append(logprobs)
         if chunk.finish_reason is not None:
@@ -50,6 +54,16 @@ class Choice:
 
     def joined_logprobs(self) -> dict[str, Any] | None:
         return joined(self.logprobs) if self.logprobs else None
+
+
+def best_of_each(choices: list[Choice], generated: int, kept: int) -> list[Choice]:
+    """Of the `generated` choices of each prompt the `kept` with the highest mean log-probability a token, best first;
+    ties to the lowest index. All of them in their order if as many are kept."""
+    if kept == generated:
+        return choices
+    groups = [choices[at : at + generated] for at in range(0, len(choices), generated)]
+    ranked = [sorted(group, key=lambda c: -c.logprob_sum / max(c.num_tokens, 1)) for group in groups]
+    return [choice for group in ranked for choice in group[:kept]]
 
 
 async def gather(

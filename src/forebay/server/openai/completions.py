@@ -12,12 +12,13 @@ from starlette.responses import Response
 
 from forebay.core.outputs import CompletionChunk
 from forebay.core.sampling_params import SamplingParams
+from forebay.core.step import TokenLogprobs
 from forebay.errors import ContextLengthError
 from forebay.server.body import off_loop, read_json_body
 from forebay.server.generation import Generation, Usage, prepare, run
-from forebay.server.openai.answer import counting_refusals, gather, respond, response_head
+from forebay.server.openai.answer import Choice, best_of_each, counting_refusals, gather, respond, response_head
 from forebay.server.openai.fields import COMPLETION_FIELDS
-from forebay.server.openai.logprobs import CompletionLogprobs
+from forebay.server.openai.logprobs import CompletionLogprobs, joined
 from forebay.server.openai.parse import check_model, check_token_ids, parse, parse_prompts
 from forebay.server.openai.requests import CompletionBody
 from forebay.server.openai.sampling import completion_sampling, include_usage
@@ -25,10 +26,14 @@ from forebay.server.state import ServerState
 
 
 class _Read(NamedTuple):
-    """All that a body says."""
+    """All that a body says. n: completions to give of each prompt, of the sampling.n that are generated."""
 
     prompts: list[str | list[int]]
     sampling: SamplingParams
+    n: int
+    logprobs_wanted: bool
+    echo: bool
+    silent: bool
     stream: bool
     usage_wanted: bool
 
@@ -39,19 +44,29 @@ async def completions(state: ServerState, request: Request) -> Response:
     with counting_refusals(state):
         body = await read_json_body(request, state.settings)
         read = await off_loop(len(body), lambda: _read(state, body))
-    generation = await prepare(state, "cmpl", read.prompts, read.sampling, received_ns)
-    answer = _Answer(state, generation)
-    return respond(state, generation, answer.whole, answer.events(read.usage_wanted) if read.stream else None)
+    generation = await prepare(state, "cmpl", read.prompts, read.sampling, received_ns, silent=read.silent)
+    answer = _Answer(state, generation, read)
+    return respond(state, generation, answer.whole, answer.events() if read.stream else None)
 
 
 def _read(state: ServerState, raw: bytes) -> _Read:
     body = parse(raw, CompletionBody, COMPLETION_FIELDS)
     check_model(body.model, state.model_name)
-    prompts = parse_prompts(body.prompt, body.n)
+    sampling = completion_sampling(body)
+    prompts = parse_prompts(body.prompt, sampling.n)
     for i, prompt in enumerate(prompts):
         if not isinstance(prompt, str):
             _check_ids(state, prompt, "prompt" if len(prompts) == 1 else f"prompt[{i}]")
-    return _Read(prompts, completion_sampling(body), body.stream, include_usage(body))
+    return _Read(
+        prompts=prompts,
+        sampling=sampling,
+        n=body.n,
+        logprobs_wanted=body.logprobs is not None,
+        echo=body.echo,
+        silent=body.max_tokens == 0,
+        stream=body.stream,
+        usage_wanted=include_usage(body),
+    )
 
 
 def _check_ids(state: ServerState, ids: list[int], path: str) -> None:
@@ -64,46 +79,105 @@ def _check_ids(state: ServerState, ids: list[int], path: str) -> None:
     check_token_ids(ids, state.engine.tokenizer.vocab_size, path)
 
 
+class _Echo:
+    """The prompts of a generation as the beginnings of their choices."""
+
+    def __init__(self, state: ServerState, generation: Generation, read: _Read) -> None:
+        self._tokenizer = state.engine.tokenizer
+        self._generation = generation
+        self._skip = read.sampling.skip_special_tokens
+        self._scores: list[list[TokenLogprobs | None]] = [[None] for _ in generation.requests]
+        self._scored = read.logprobs_wanted
+        self.texts = [
+            prompt if isinstance(prompt, str) else self._tokenizer.decode(prompt, skip_special_tokens=self._skip)
+            for prompt in read.prompts
+        ]
+
+    def add(self, chunk: CompletionChunk) -> None:
+        self._scores[chunk.index // self._generation.n] += chunk.prompt_logprobs
+
+    def text(self, choice: int) -> str:
+        return self.texts[choice // self._generation.n]
+
+    def logprobs(self, choice: int) -> dict[str, Any] | None:
+        """Complete once the choice has a token."""
+        if not self._scored:
+            return None
+        prompt = choice // self._generation.n
+        wording = CompletionLogprobs(self._tokenizer, skip_special_tokens=self._skip)
+        return wording.of(self._generation.requests[prompt].prompt_token_ids, self._scores[prompt])
+
+
 class _Answer:
     """The response to one request, whole or as events."""
 
-    def __init__(self, state: ServerState, generation: Generation) -> None:
+    def __init__(self, state: ServerState, generation: Generation, read: _Read) -> None:
         self._state = state
         self._generation = generation
+        self._read = read
         self._usage = Usage(generation)
         self._head = response_head(state, generation, "text_completion")
+        self._echo = _Echo(state, generation, read) if read.echo else None
         self._wording: list[CompletionLogprobs] = []
-        if generation.logprobs:
-            prompts = (request.prompt_token_ids for request in generation.requests for _ in range(generation.n))
-            self._wording = [CompletionLogprobs(state.engine.tokenizer, prompt) for prompt in prompts]
+        if read.logprobs_wanted:
+            self._wording = [self._wording_of(choice) for choice in range(generation.num_choices)]
+
+    def _wording_of(self, choice: int) -> CompletionLogprobs:
+        return CompletionLogprobs(
+            self._state.engine.tokenizer,
+            self._generation.requests[choice // self._generation.n].prompt_token_ids,
+            skip_special_tokens=self._read.sampling.skip_special_tokens,
+            start=len(self._echo.text(choice)) if self._echo else 0,
+        )
+
+    def _text(self, text: str) -> str:
+        return "" if self._generation.silent else text
 
     def _logprobs(self, chunk: CompletionChunk) -> dict[str, Any] | None:
-        return self._wording[chunk.index].of(chunk) if self._wording else None
+        if self._echo:
+            self._echo.add(chunk)
+        if not self._wording or self._generation.silent:
+            return None
+        return self._wording[chunk.index].of(chunk.token_ids, chunk.logprobs or ())
+
+    def _choice(self, index: int, choice: Choice) -> dict[str, Any]:
+        text, logprobs = self._text(choice.text), choice.logprobs
+        if self._echo:
+            text = self._echo.text(choice.index) + text
+            echoed = self._echo.logprobs(choice.index)
+            logprobs = logprobs if echoed is None else [echoed, *logprobs]
+        return {
+            "text": text,
+            "index": index,
+            "logprobs": joined(logprobs) if logprobs else None,
+            "finish_reason": "length" if self._generation.silent else choice.finish_reason,
+        }
 
     async def whole(self) -> bytes:
-        choices = [
-            {
-                "text": choice.text,
-                "index": choice.index,
-                "logprobs": choice.joined_logprobs(),
-                "finish_reason": choice.finish_reason,
-            }
-            for choice in await gather(self._state, self._generation, self._usage, self._logprobs)
-        ]
+        found = await gather(self._state, self._generation, self._usage, self._logprobs)
+        best = best_of_each(found, self._generation.n, self._read.n)
+        choices = [self._choice(index, choice) for index, choice in enumerate(best)]
         return msgspec.json.encode(self._head | {"choices": choices, "usage": self._usage.as_dict()})
 
-    async def events(self, usage_wanted: bool) -> AsyncGenerator[bytes, None]:
-        """One event per chunk; everything but the changing parts is written once."""
+    async def events(self) -> AsyncGenerator[bytes, None]:
+        """One event per chunk; everything but the changing parts is written once. An echo is the first of a choice."""
         encode = msgspec.json.encode
         head = b"data: " + encode(self._head)[:-1]
-        tail = b',"usage":null}\n\n' if usage_wanted else b"}\n\n"
+        tail = b',"usage":null}\n\n' if self._read.usage_wanted else b"}\n\n"
+        form = b'%b,"choices":[{"text":%b,"index":%d,"logprobs":%b,"finish_reason":%b}]%b'
+        to_echo = set(range(self._generation.num_choices)) if self._echo else set[int]()
         async with aclosing(run(self._state, self._generation)) as chunks:
             async for chunk in chunks:
                 self._usage.add(chunk)
-                if not (chunk.text or chunk.finish_reason or self._wording):
+                logprobs = self._logprobs(chunk)
+                if self._echo and chunk.index in to_echo and chunk.token_ids:
+                    to_echo.remove(chunk.index)
+                    text, echoed = self._echo.text(chunk.index), self._echo.logprobs(chunk.index)
+                    yield form % (head, encode(text), chunk.index, encode(echoed), b"null", tail)
+                text, reason = self._text(chunk.text), chunk.finish_reason
+                if not (text or reason or (logprobs and chunk.token_ids)):
                     continue
-                logprobs, reason = encode(self._logprobs(chunk)), encode(chunk.finish_reason)
-                parts = (head, encode(chunk.text), chunk.index, logprobs, reason, tail)
-                yield b'%b,"choices":[{"text":%b,"index":%d,"logprobs":%b,"finish_reason":%b}]%b' % parts
-        if usage_wanted:
+                shown = encode("length" if reason and self._generation.silent else reason)
+                yield form % (head, encode(text), chunk.index, encode(logprobs), shown, tail)
+        if self._read.usage_wanted:
             yield b'%b,"choices":[],"usage":%b}\n\n' % (head, encode(self._usage.as_dict()))

@@ -4,8 +4,8 @@ used     the field has its documented effect
 noted    checked and accepted; it changes nothing about the output by its own documentation
 refused  not implemented; only the values that change nothing (`neutral`) pass, all others are refused by name
 
-Source: OpenAI's OpenAPI document 2.3.0, CreateCompletionRequest and CreateChatCompletionRequest. `top_k`, `min_p` and
-`ignore_eos` are our own additions. A null in an optional field means the field was not given.
+Source: OpenAI's OpenAPI document 2.3.0, CreateCompletionRequest and CreateChatCompletionRequest; those marked (ours)
+are additions, under vLLM's names where it has them. A null in an optional field means the field was not given.
 """
 
 from __future__ import annotations
@@ -26,11 +26,13 @@ class Kind(enum.StrEnum):
 
 
 class Field(msgspec.Struct, frozen=True):
-    """One row: what we do with a field, why, and the values of a refused field that change nothing."""
+    """One row: what we do with a field, why, the values of a refused field that change nothing, and whether OpenAI's
+    document does not have it."""
 
     kind: Kind
     why: str
     neutral: tuple[Any, ...] = ()
+    ours: bool = False
 
 
 FieldTable = dict[str, Field]
@@ -38,6 +40,10 @@ FieldTable = dict[str, Field]
 
 def _used(why: str) -> Field:
     return Field(Kind.USED, why)
+
+
+def _ours(why: str) -> Field:
+    return Field(Kind.USED, f"{why} (ours)", ours=True)
 
 
 def _noted(why: str) -> Field:
@@ -50,28 +56,39 @@ def _refused(why: str, *neutral: Any) -> Field:
 
 SAMPLING_FIELDS: FieldTable = {
     "model": _used("must be the name of the served model"),
-    "max_tokens": _used("most tokens to generate; absent: min(context left, profile default), reported in a header"),
+    "max_tokens": _used(
+        "most tokens to generate (completions: 0 for the prompt's log-probabilities alone); absent: min(context left, "
+        "profile default), reported in a header"
+    ),
     "temperature": _used("0 is greedy; absent: 1"),
     "top_p": _used("nucleus sampling"),
-    "top_k": _used("keep the k best tokens; 0 keeps all (ours)"),
-    "min_p": _used("drop tokens below min_p times the best one's probability (ours)"),
-    "ignore_eos": _used("generate up to max_tokens whatever the model says (ours)"),
+    "top_k": _ours("keep the k best tokens; 0 keeps all"),
+    "min_p": _ours("drop tokens below min_p times the best one's probability"),
+    "typical_p": _ours("keep the tokens of most typical information up to this mass"),
+    "presence_penalty": _used("taken from the logit of every token in the output"),
+    "frequency_penalty": _used("taken from the logit of a token for each time it is in the output"),
+    "repetition_penalty": _ours("divides positive and multiplies negative logits of tokens seen so far"),
+    "logit_bias": _used("token id to what is added to its logit, -100 to 100"),
+    "allowed_token_ids": _ours("nothing else is generated"),
+    "bad_token_ids": _ours("never generated"),
+    "min_tokens": _ours("no end, stop token or stop string before so many tokens"),
+    "ignore_eos": _ours("generate up to max_tokens whatever the model says"),
     "seed": _used("the same seed gives the same tokens; drawn and reported when absent"),
     "stop": _used("up to 16 strings that end the text and are not part of it"),
+    "stop_token_ids": _ours("tokens that end the text"),
+    "include_stop_str_in_output": _ours("the stop string or stop token is part of the text"),
+    "skip_special_tokens": _ours("special tokens are not part of the text; absent: true"),
     "n": _used("completions per prompt"),
     "logprobs": _used("log-probabilities of the model's own distribution"),
     "stream": _used("server-sent events"),
     "stream_options": _used("include_usage"),
     "user": _noted("names the end user; no effect on the output"),
-    "frequency_penalty": _refused("penalties are not implemented", 0),
-    "presence_penalty": _refused("penalties are not implemented", 0),
-    "logit_bias": _refused("token biases are not implemented", {}),
 }
 
 COMPLETION_FIELDS: FieldTable = SAMPLING_FIELDS | {
     "prompt": _used("a string, token ids, or a list of either"),
-    "best_of": _refused("choosing the best of several completions is not implemented", 1),
-    "echo": _refused("returning the prompt is not implemented", False),
+    "best_of": _used("generate so many and give the n with the highest mean log-probability; not with stream"),
+    "echo": _used("the text begins with the prompt, logprobs with those of the prompt"),
     "suffix": _refused("insertion before a suffix is not implemented", ""),
 }
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from forebay.core.outputs import CompletionChunk
+from forebay.core.step import TokenLogprobs
 from forebay.tokenizer import IncrementalDetokenizer, Tokenizer
 
 # What OpenAI writes for a token that is as good as impossible; JSON has no -inf.
@@ -31,27 +32,44 @@ class ChatLogprobs:
 
 
 class CompletionLogprobs:
-    """`logprobs` of one completion choice. `text_offset`: characters of the completion before the token began.
+    """`logprobs` of one completion choice, or of its echoed prompt. `text_offset`: characters of the choice's text
+    before the token began.
 
-    A token that completes no character has the offset of the character it is part of.
+    A token that completes no character has the offset of the character it is part of. start: characters before all of
+    these tokens. prompt_token_ids: what they continue.
     """
 
-    def __init__(self, tokenizer: Tokenizer, prompt_token_ids: Sequence[int]) -> None:
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        prompt_token_ids: Sequence[int] = (),
+        *,
+        skip_special_tokens: bool = True,
+        start: int = 0,
+    ) -> None:
         self._tokenizer = tokenizer
-        self._detokenizer = IncrementalDetokenizer(tokenizer, prompt_token_ids=prompt_token_ids)
-        self._offset = 0
+        self._detokenizer = IncrementalDetokenizer(
+            tokenizer, skip_special_tokens=skip_special_tokens, prompt_token_ids=prompt_token_ids
+        )
+        self._offset = start
 
-    def of(self, chunk: CompletionChunk) -> dict[str, Any]:
+    def of(self, token_ids: Sequence[int], entries: Sequence[TokenLogprobs | None]) -> dict[str, Any]:
+        """None, of a prompt's first token, which follows nothing, becomes null."""
         tokens: list[str] = []
-        logprobs: list[float] = []
-        tops: list[dict[str, float]] = []
+        logprobs: list[float | None] = []
+        tops: list[dict[str, float] | None] = []
         offsets: list[int] = []
-        for token_id, found in zip(chunk.token_ids, chunk.logprobs or (), strict=True):
-            name, logprob = self._tokenizer.token_text(token_id), max(found.logprob, FLOOR)
+        for token_id, found in zip(token_ids, entries, strict=True):
+            name = self._tokenizer.token_text(token_id)
             tokens.append(name)
-            logprobs.append(logprob)
             offsets.append(self._offset)
             self._offset += len(self._detokenizer.push([token_id]))
+            if found is None:
+                logprobs.append(None)
+                tops.append(None)
+                continue
+            logprob = max(found.logprob, FLOOR)
+            logprobs.append(logprob)
             # two ids may have one text: the better one, which comes first, keeps the key
             top: dict[str, float] = {}
             for other, value in found.top:

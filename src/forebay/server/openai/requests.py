@@ -25,7 +25,18 @@ class _GenerationBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     top_p: float = 1.0
     top_k: Int64 = 0
     min_p: float = 0.0
+    typical_p: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    logit_bias: dict[str, float] = {}
+    allowed_token_ids: list[Int64] | None = None
+    bad_token_ids: list[Int64] = []
+    min_tokens: Int64 = 0
     ignore_eos: bool = False
+    stop_token_ids: list[Int64] = []
+    include_stop_str_in_output: bool = False
+    skip_special_tokens: bool = True
     seed: Int64 | None = None
     stop: str | list[str] = msgspec.field(default_factory=list)
     n: Int64 = 1
@@ -39,6 +50,8 @@ class CompletionBody(_GenerationBody, frozen=True, kw_only=True, forbid_unknown_
 
     prompt: str | list[str | int | list[int]]
     logprobs: Int64 | None = None
+    best_of: Int64 | None = None
+    echo: bool = False
 
 
 class TextPart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

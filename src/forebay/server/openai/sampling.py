@@ -2,14 +2,35 @@
 
 from __future__ import annotations
 
-from forebay.core.sampling_params import MAX_LOGPROBS, SamplingParams
+import msgspec
+
+from forebay.core.sampling_params import MAX_LOGPROBS, MAX_N, SamplingParams
 from forebay.errors import InvalidValueError
 from forebay.server.openai.parse import shorten
 from forebay.server.openai.requests import ChatBody, CompletionBody
 
 
 def completion_sampling(body: CompletionBody) -> SamplingParams:
-    return _sampling(body, body.max_tokens, body.logprobs)
+    """`best_of` becomes the engine's n, and a max_tokens of 0 a 1 that nobody sees.
+
+    Raises InvalidValueError for a best_of below n, and for one above n as a stream."""
+    sampling = _sampling(body, body.max_tokens or (None if body.max_tokens is None else 1), body.logprobs)
+    if body.echo and body.logprobs is not None:
+        sampling = msgspec.structs.replace(sampling, prompt_logprobs=body.logprobs)
+    if body.best_of is None or body.best_of == body.n:
+        return sampling
+    if not body.n < body.best_of <= MAX_N:
+        raise InvalidValueError(
+            f"best_of must be an integer from n={shorten(body.n)} to {MAX_N}, got {shorten(body.best_of)}",
+            param="best_of",
+        )
+    if body.stream:
+        raise InvalidValueError(
+            "best_of above n cannot be streamed: which completions are best is known at the end; leave out best_of or "
+            "stream",
+            param="best_of",
+        )
+    return msgspec.structs.replace(sampling, n=body.best_of, logprobs=sampling.logprobs or 0)
 
 
 def chat_sampling(body: ChatBody) -> SamplingParams:
@@ -56,9 +77,30 @@ def _sampling(body: ChatBody | CompletionBody, max_tokens: int | None, logprobs:
         top_p=body.top_p,
         top_k=body.top_k,
         min_p=body.min_p,
+        typical_p=body.typical_p,
+        presence_penalty=body.presence_penalty,
+        frequency_penalty=body.frequency_penalty,
+        repetition_penalty=body.repetition_penalty,
+        logit_bias=_biases(body.logit_bias),
+        allowed_token_ids=None if body.allowed_token_ids is None else tuple(body.allowed_token_ids),
+        bad_token_ids=tuple(body.bad_token_ids),
+        min_tokens=body.min_tokens,
         seed=body.seed,
         stop=(body.stop,) if isinstance(body.stop, str) else tuple(body.stop),
+        stop_token_ids=tuple(body.stop_token_ids),
+        include_stop_str_in_output=body.include_stop_str_in_output,
+        skip_special_tokens=body.skip_special_tokens,
         n=body.n,
         logprobs=logprobs,
         ignore_eos=body.ignore_eos,
     )
+
+
+def _biases(given: dict[str, float]) -> dict[int, float]:
+    """JSON's keys are strings. Raises InvalidValueError for one that is no token id."""
+    for key in given:
+        if not (key.isascii() and key.isdigit() and len(key) < 10):
+            raise InvalidValueError(
+                f"every key of logit_bias must be a token id, got {shorten(key)}", param="logit_bias"
+            )
+    return {int(key): bias for key, bias in given.items()}

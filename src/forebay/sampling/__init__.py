@@ -1,0 +1,1 @@
+"""What sampling parameters do to logits, as columns of a step."""

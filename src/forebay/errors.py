@@ -4,6 +4,7 @@ ForebayError
 |-- RequestError                  400  the request itself is wrong
 |   |-- UnknownFieldError         400  a field we do not know
 |   |-- InvalidValueError         400  a known field with a wrong type or value
+|   |   `-- GrammarError          400  a schema, pattern or grammar that cannot be enforced
 |   |-- UnsupportedFieldError     400  a known field that this server does not implement
 |   |-- ContextLengthError        400  prompt + max_tokens can never fit
 |   |-- BodyTooLargeError         413  the HTTP body is over the limit
@@ -57,6 +58,11 @@ class UnknownFieldError(RequestError):
 class InvalidValueError(RequestError):
     code = "invalid_value"
     label = "invalid_value"
+
+
+class GrammarError(InvalidValueError):
+    code = "unenforceable_grammar"
+    label = "grammar"
 
 
 class UnsupportedFieldError(RequestError):

@@ -67,7 +67,7 @@ class LLM:
         resolved = _profile(model, profile, overrides)
         clock = MonotonicClock()
         text_model = TextModel.load(resolve_source(resolved.model.source, progress=progress))
-        self._core = build_engine_core(resolved, clock=clock)
+        self._core = build_engine_core(resolved, clock=clock, wait_for_grammars=True)
         self._front = FrontEnd.build(text_model, self._core.info, clock, recorder)
         self._closed = False
 
@@ -216,7 +216,7 @@ class LLM:
 
     def _submit(self, request: AddRequest, *, may_wait: bool = False) -> RequestStream | None:
         """Give a request to the engine. None if `may_wait` and its queue is full: try again when one has ended."""
-        refused = self._core.add(request)
+        refused = self._core.add(request) or self._core.collect()
         if refused and may_wait and refused[0].error_code == OverloadedError.code:
             return None
         stream = self._front.outputs.open(request)

@@ -7,6 +7,7 @@ A new feature adds a row.
 from __future__ import annotations
 
 import itertools
+import re
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ import msgspec
 import pytest
 
 from forebay import LLM, SamplingParams
+from forebay.core.grammar_spec import GrammarKind, GrammarSpec
 from forebay.core.outputs import Completion, CompletionChunk, GenerateResult
 from forebay.engine.output_processor import merged
 from tests.one_answer.answers import Answer, Seen, answers, first_difference, seen
@@ -63,6 +65,10 @@ FEATURES: dict[str, Feature] = {
         happened=lambda s, got: all(len(a.token_ids) >= 40 and not {432, 426} & {*a.token_ids} for r in got for a in r),
     ),
     "logprobs": Feature({"logprobs": 5}, happened=lambda s, got: all(a.logprob_bits for r in got for a in r)),
+    "grammar": Feature(
+        {"grammar": GrammarSpec(kind=GrammarKind.REGEX, source=r"( [A-Za-z]{2,9}[,.]?){6,40}"), "temperature": 0.8},
+        happened=lambda s, got: all(re.fullmatch(r"[A-Za-z ,.]+", a.text) for r in got for a in r),
+    ),
     "prompt logprobs": Feature(
         {"prompt_logprobs": 2}, happened=lambda s, got: all(len(a.prompt_bits) > 5 for r in got for a in r)
     ),

@@ -74,9 +74,9 @@ def test_ends_are_barred_up_to_min_tokens() -> None:
         assert tokens == ([2, 7] if barred else [])
 
 
-def test_equal_lists_share_a_mask() -> None:
+def test_a_list_is_a_mask() -> None:
     a, b = request(allowed_token_ids=(0, 31, 32, 69)), request(allowed_token_ids=(5,))
     edits = logit_edits([(a, 0), (b, 0), (request(), 0), (a, 1)], VOCAB)
     assert edits is not None
-    assert edits.mask.tolist() == [0, 1, -1, 0]
-    assert edits.masks.tolist() == [[1 | 1 << 31, 1, 1 << 5], [1 << 5, 0, 0]]
+    assert edits.mask.tolist() == [0, 1, -1, 2]
+    assert edits.masks.tolist() == [[1 | 1 << 31, 1, 1 << 5], [1 << 5, 0, 0], [1 | 1 << 31, 1, 1 << 5]]

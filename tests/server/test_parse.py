@@ -191,7 +191,6 @@ chat__body__param__message = [
     ({"metadata": {"a": 1}}, "metadata", "every value of metadata must be a string"),
     ({"metadata": {"a" * 65: "b"}}, "metadata", "every key of metadata must be a string of length <= 64"),
     ({"tools": [{"type": "function"}]}, "tools", "tool calls are not implemented"),
-    ({"response_format": {"type": "json_object"}}, "response_format", "structured output is not implemented"),
 ]
 
 

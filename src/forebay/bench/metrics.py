@@ -57,7 +57,7 @@ def times_of(record: RequestRecord) -> RequestTimes:
         )
     token_ns = list(chain.from_iterable(map(repeat, record.token_ns, counts)))
     queue = record.queue_s if isinstance(record, ServedRecord) else None
-    return RequestTimes.between(record.intended_ns, token_ns, record.end_ns, queue)
+    return RequestTimes.between(record.intended_ns, token_ns, record.end_ns, queue=queue)
 
 
 def shifted(record: RequestRecord, by_ns: int) -> RequestRecord:

@@ -70,8 +70,8 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True, tag="ready"):
 class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One fact in the life of a request. Everything that is ever reported about time is derived from these.
 
-    kind: received, tokenized, queued, admitted, chunk, token, preempted, finished. `step` is the step it
-    belongs to (-1 before the engine). `value`: tokens in the chunk, index of the token, or blocks promised.
+    kind: received, tokenized, grammar, compiled, queued, admitted, chunk, token, preempted, finished. `step` is the
+    step it belongs to (-1 before the engine). `value`: tokens in the chunk, index of the token, or blocks promised.
     """
 
     kind: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 
+from forebay.core.guide import Guide
 from forebay.core.sampling_params import SamplingParams
 from forebay.core.token_history import TokenHistory
 
@@ -26,6 +27,7 @@ class FinishReason(enum.StrEnum):
 class WaitReason(enum.StrEnum):
     CAPACITY = "capacity"  # max_requests are running
     KV = "kv"  # blocks for prompt + max_tokens cannot be promised yet
+    GRAMMAR = "grammar"  # its grammar is being compiled
     SIBLING = "sibling"  # a child of n > 1 waits for its sibling's prompt
     BATCH = "batch"  # static batching waits for the whole batch to end
 
@@ -60,6 +62,7 @@ class Request:
     num_cached_tokens: int = 0
     write_start: int = 0  # KV of positions below this is already stored and is not written again
     history: TokenHistory | None = None  # of a request with penalties
+    guide: Guide | None = None  # of a request with a grammar
     num_scored_tokens: int = 0  # of the prompt, with a log-probability that was reported
     num_preemptions: int = 0
     status: RequestStatus = RequestStatus.WAITING

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from forebay.core.grammar_spec import GrammarSpec
 from forebay.errors import InvalidValueError
 
 MAX_LOGPROBS = 20
@@ -31,6 +32,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     presence_penalty, frequency_penalty: taken from logits of tokens in the output, once and per occurrence.
     logit_bias: token id -> what is added to its logit, -100 to 100.
     allowed_token_ids: nothing else is ever chosen; None allows all.  bad_token_ids: never chosen.
+    grammar: what the output must be; it holds from the first token to the end-of-sequence token.
     min_tokens: no end-of-sequence token, stop token or stop string before so many tokens.
     stop_token_ids: tokens that end the output, as the end-of-sequence token does, also with ignore_eos.
     seed: 64-bit; None lets the engine draw one (it is fixed and reported when the request is accepted).
@@ -54,6 +56,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     logit_bias: dict[int, float] = {}
     allowed_token_ids: tuple[int, ...] | None = None
     bad_token_ids: tuple[int, ...] = ()
+    grammar: GrammarSpec | None = None
     min_tokens: int = 0
     seed: int | None = None
     stop: tuple[str, ...] = ()
@@ -97,6 +100,14 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
             value = getattr(self, name)
             _check(name, value, isinstance(value, bool), "true or false")
         self._check_logits()
+        _check("grammar", self.grammar, isinstance(self.grammar, GrammarSpec | None), "a GrammarSpec")
+        for name in ("ignore_eos", "stop", "stop_token_ids"):
+            if self.grammar is not None and getattr(self, name):
+                raise InvalidValueError(
+                    f"{name} and {self.grammar.param} exclude each other: an output that follows a grammar ends with "
+                    "it, and not before; leave out one of them",
+                    param=name,
+                )
 
     def _check_logits(self) -> None:
         typical = _is_number(self.typical_p) and 0.0 < self.typical_p <= 1.0

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
+from forebay.core.guide import Guide
 from forebay.core.sampling_params import SamplingParams
 from forebay.core.token_history import TokenHistory
 
@@ -21,7 +22,7 @@ class ScheduledRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     num_sampled: how many of the last rows are sampled: 0 for an unfinished prompt, else 1 + drafts.
     output_position: index in the output of the first token to be sampled (keys the random draw).
     end_token_ids: what ends the output, and may not be sampled before sampling.min_tokens.
-    history: prompt and output so far, if there are penalties.
+    history: prompt and output so far, if there are penalties. guide: what allows the next token, if there is a grammar.
     scored_token_ids: tokens of the prompt whose log-probability the rows from scored_row on give, each the next one.
     """
 
@@ -39,6 +40,7 @@ class ScheduledRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     namespace: str
     end_token_ids: frozenset[int] = frozenset()
     history: TokenHistory | None = None
+    guide: Guide | None = None
     scored_token_ids: list[int] = msgspec.field(default_factory=list)
     scored_row: int = 0
     adapter: str | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from forebay.core.clock import Clock, MonotonicClock
@@ -23,6 +24,9 @@ from forebay.ops.registry import available_backends, create_backend
 from forebay.profile import ModelFacts, Profile, ResolvedProfile, read_machine, reported, resolve
 from forebay.runner.model_runner import ModelRunner
 from forebay.scheduler import Scheduler, SchedulerConfig
+from forebay.structured.grammar import GrammarBackend
+from forebay.structured.guide import GuideMaker
+from forebay.tokenizer import load_tokenizer
 from forebay.weights.checkpoint import Checkpoint, open_checkpoint
 from forebay.weights.conversion import Conversion
 from forebay.weights.mapped import drop_pages
@@ -65,11 +69,13 @@ def build_engine_core(
     clock: Clock | None = None,
     wrap_executor: Callable[[Executor], Executor] | None = None,
     wrap_plan: Callable[[Plan], Plan] | None = None,
+    wait_for_grammars: bool = False,
 ) -> EngineCore:
     """Fetch, load and assemble everything a profile names.
 
     wrap_executor: the fault seam; what it returns runs the steps in place of the executor it is given.
     wrap_plan: the same for the compiled forward pass, so that its time can be told from the rest of a step.
+    wait_for_grammars: compile them when a request is added, not beside the loop.
     Raises SetupError subclasses.
     """
     parts = assemble(profile)
@@ -92,7 +98,18 @@ def build_engine_core(
         clock=clock,
         events=events,
         info=_engine_info(parts, profile.model.source),
+        guides=GuideMaker(partial(_grammar_backend, profile, parts.spec.vocab_size), wait=wait_for_grammars),
     )
+
+
+def _grammar_backend(profile: Profile, vocab_size: int) -> GrammarBackend:
+    from forebay.structured.llguidance_backend import LLGuidanceBackend  # a library that few requests need
+
+    checkpoint = open_checkpoint(resolve_source(profile.model.source))
+    try:
+        return LLGuidanceBackend(load_tokenizer(checkpoint), vocab_size=vocab_size)
+    finally:
+        checkpoint.close()
 
 
 def _model_facts(

@@ -22,11 +22,13 @@ from forebay.errors import (
     InvalidValueError,
     OverloadedError,
     UnavailableError,
+    UnsupportedFieldError,
 )
 from forebay.executor.base import Executor
 from forebay.kvcache import BlockManager
 from forebay.observe.events import EventLog
 from forebay.scheduler import Scheduler, Update
+from forebay.structured.guide import GrammarGuide, GuideMaker
 
 logger = logging.getLogger(__name__)
 
@@ -44,14 +46,17 @@ class EngineCore:
         clock: Clock,
         events: EventLog,
         info: EngineInfo,
+        guides: GuideMaker | None = None,
     ) -> None:
         self.info = info
+        self._guides = guides
         self._scheduler = scheduler
         self._blocks = blocks
         self._executor = executor
         self._clock = clock
         self._events = events
         self._open: dict[str, tuple[str, int]] = {}  # the scheduler's request id -> (AddRequest's id, child index)
+        self._compiling: list[tuple[Request, GrammarGuide]] = []  # requests that wait for their grammar
         self._draining = False
         self._at_rest = False  # the record of being idle has been emitted
         self.stopping = False  # set by the "shutdown" control: the loop should end
@@ -79,11 +84,37 @@ class EngineCore:
             for child in children:
                 self._events.record(child.request_id, "received", message.received_ns)
                 self._events.record(child.request_id, "tokenized", message.tokenized_ns)
+            guided = self._guide(children)
             self._scheduler.add(children)
         except ForebayError as error:
             return [self._error_output(message.request_id, child, error) for child in children]
         self._open.update({c.request_id: (message.request_id, c.child_index) for c in children})
+        self._compiling += guided
         return []
+
+    @property
+    def is_compiling(self) -> bool:
+        """A grammar that a request waits for is on its way; nothing announces it."""
+        return bool(self._compiling)
+
+    def collect(self) -> list[RequestOutput]:
+        """Let the requests go on whose grammar is compiled, and end those whose grammar could not be."""
+        waiting = [(request, guide) for request, guide in self._compiling if request.finish_reason is None]
+        done = [(request, guide) for request, guide in waiting if guide.collect()]
+        self._compiling = [pair for pair in waiting if pair not in done]
+        outputs = []
+        for request, guide in done:
+            error = guide.error
+            if error is None:
+                self._events.record(request.request_id, "compiled", self._clock.now_ns())
+            else:
+                self._scheduler.fail(request)
+                outputs.append(
+                    self._last_output(
+                        request, [], None, error_code=error.code, error=error.message, error_param=error.param
+                    )
+                )
+        return outputs
 
     def abort(self, request_ids: Iterable[str], reason: str = "client") -> list[RequestOutput]:
         """End requests in any state and give their blocks back. Ids are AddRequest ids (all children) or child ids;
@@ -117,6 +148,8 @@ class EngineCore:
 
     def close(self) -> None:
         self._executor.close()
+        if self._guides is not None:
+            self._guides.close()
 
     def _children(self, message: AddRequest) -> list[Request]:
         ids = [child_id(message.request_id, index) for index in range(message.sampling.n)]
@@ -148,6 +181,20 @@ class EngineCore:
         used = next((child.request_id for child in children if child.request_id in self._open), None)
         if used is not None:
             raise InvalidValueError(f"request_id {used!r} is in use; choose another", param="request_id")
+
+    def _guide(self, children: list[Request]) -> list[tuple[Request, GrammarGuide]]:
+        """Give each child its guide, if the request has a grammar."""
+        spec = children[0].sampling.grammar
+        if spec is None:
+            return []
+        if self._guides is None:
+            raise UnsupportedFieldError(f"{spec.param} is not supported: this engine has no grammars", param=spec.param)
+        detail = " ".join(msgspec.structs.astuple(self._guides.contract(spec)))
+        guided = list(zip(children, self._guides.guides(spec, len(children)), strict=True))
+        for child, guide in guided:
+            child.guide = guide
+            self._events.record(child.request_id, "grammar", self._clock.now_ns(), detail=detail)
+        return guided
 
     def _execute(self, scheduled: SchedulerOutput) -> ModelOutput:
         """What came of a step. One that failed is an error for each of its requests, if the executor can go on."""
@@ -227,6 +274,7 @@ class EngineCore:
         prompt_logprobs: tuple[TokenLogprobs, ...] = (),
         error_code: str | None,
         error: str | None,
+        error_param: str | None = None,
     ) -> RequestOutput:
         """The last that a request, which has its finish_reason, has to say; it carries its events."""
         assert request.finish_reason is not None
@@ -242,6 +290,7 @@ class EngineCore:
             events=self._events.take(request.request_id),
             error_code=error_code,
             error=error,
+            error_param=error_param,
         )
 
     def _error_output(self, request_id: str, child: Request, error: ForebayError) -> RequestOutput:

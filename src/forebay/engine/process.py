@@ -41,6 +41,7 @@ logger = logging.getLogger("forebay.engine.process")  # __name__ is "__main__" h
 # so many messages are taken before the next step, so that a flood of them cannot starve running requests
 MAX_DRAIN = 1024
 LINGER_MS = 2000
+COMPILE_POLL_MS = 2  # between two looks at a grammar that is being compiled, while nothing else is to be done
 
 
 class EngineLoop:
@@ -60,7 +61,7 @@ class EngineLoop:
         idle = False
         while not self._core.stopping:
             if idle:
-                self._source.poll()
+                self._source.poll(COMPILE_POLL_MS if self._core.is_compiling else None)
             self._drain()
             with self._watch:
                 outputs = self._core.step()
@@ -76,6 +77,7 @@ class EngineLoop:
             except zmq.Again:
                 break
             self._handle(frame, outputs)
+        outputs += self._core.collect()
         self._flush(outputs)
 
     def _handle(self, frame: bytes, outputs: list[RequestOutput]) -> None:

@@ -18,6 +18,8 @@ from forebay.observe.latency import RequestTimes
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
 TOKENS = (1.0, 4.0, 16.0, 64.0, 256.0, 1024.0, 4096.0, 16384.0)
 
+_GRAMMAR_RESULTS = {"stop": "parsed", "length": "truncated"}
+
 Labels = tuple[str, ...]
 
 
@@ -50,6 +52,8 @@ METRICS: tuple[Metric, ...] = (
     Metric("forebay_requests_waiting", "gauge", "requests", "Requests waiting at the latest step"),
     Metric("forebay_blocks", "gauge", "blocks", "KV blocks that are used, free, cached, promised", ("state",)),
     Metric("forebay_slack_slots", "gauge", "slots", "Slots of used KV blocks that hold no token"),
+    Metric("forebay_grammar_outputs", "counter", "requests", "Outputs of grammars: parsed, truncated", ("result",)),
+    Metric("forebay_grammar_seconds", "histogram", "seconds", "From a grammar asked for to compiled", (), SECONDS),
     Metric("forebay_step_seconds", "histogram", "seconds", "Duration of a step", (), SECONDS),
     Metric("forebay_step_tokens", "histogram", "tokens", "Tokens computed by a step", (), TOKENS),
     Metric("forebay_queue_seconds", "histogram", "seconds", "From queued to first admitted", (), SECONDS),
@@ -107,6 +111,10 @@ class Metrics:
         self._add("forebay_prompt_tokens", num_prompt_tokens)
         self._add("forebay_cached_tokens", num_cached_tokens)
         times = RequestTimes.of(events)
+        if times.grammar is not None:
+            self.histograms["forebay_grammar_seconds"].observe(times.grammar)
+            if reason in _GRAMMAR_RESULTS:
+                self._add("forebay_grammar_outputs", 1, _GRAMMAR_RESULTS[reason])
         for name, value in (("queue", times.queue), ("ttft", times.ttft), ("tpot", times.tpot), ("e2e", times.e2e)):
             if value is not None:
                 self.histograms[f"forebay_{name}_seconds"].observe(value)

@@ -45,9 +45,12 @@ def _failed(request: ScheduledRequest) -> SampledRequest:
 
 
 def _nothing_left(request: ScheduledRequest) -> SampledRequest:
+    if request.guide is not None and request.guide.error is not None:
+        error = request.guide.error
+        return SampledRequest(request_id=request.request_id, token_ids=[], error_code=error.code, error=error.message)
     message = (
-        f"no token may be chosen at output position {request.output_position}: allowed_token_ids, bad_token_ids and "
-        "min_tokens leave none; relax one of them"
+        f"no token may be chosen at output position {request.output_position}: allowed_token_ids, bad_token_ids, "
+        "min_tokens and the grammar leave none; relax one of them"
     )
     return SampledRequest(request_id=request.request_id, token_ids=[], error_code=InvalidValueError.code, error=message)
 

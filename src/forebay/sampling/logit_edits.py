@@ -1,4 +1,4 @@
-"""From sampling parameters to LogitEdits: penalties, biases, lists of tokens, min_tokens."""
+"""From sampling parameters to LogitEdits: penalties, biases, lists of tokens, min_tokens, grammars."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from forebay.ops.protocol import I32Array, LogitEdits
 from forebay.ops.tensor import F32Array
 
 SCORED = -1  # index of a row that scores a token of the prompt: nothing is drawn, nothing is changed
+MaskArray = npt.NDArray[np.uint32]
 Entries = tuple[I32Array, I32Array, F32Array]  # token, count, bias
 
 
@@ -20,6 +21,7 @@ def has_edits(request: ScheduledRequest) -> bool:
     s = request.sampling
     return (
         request.history is not None
+        or request.guide is not None
         or bool(s.logit_bias)
         or bool(s.bad_token_ids)
         or s.allowed_token_ids is not None
@@ -37,8 +39,7 @@ def logit_edits(rows: Sequence[tuple[ScheduledRequest, int]], vocab_size: int) -
     entries = [_entries(request, index) for request, index in rows]
     ends = np.cumsum([0] + [len(token) for token, _, _ in entries], dtype=np.int32)
     token, count, bias = (np.concatenate(parts) for parts in zip(*entries, strict=True))
-    allowed = [None if index == SCORED else request.sampling.allowed_token_ids for request, index in rows]
-    masks, mask = _masks(allowed, vocab_size)
+    masks, mask = _masks(rows, vocab_size)
     sampling = [request.sampling for request, _ in rows]
     return LogitEdits(
         start=ends,
@@ -86,14 +87,29 @@ def _seen(request: ScheduledRequest, index: int) -> tuple[I32Array, I32Array]:
     return np.array([*by_token], np.int32), np.array([*by_token.values()], np.int32)
 
 
-def _masks(
-    allowed: Sequence[tuple[int, ...] | None], vocab_size: int
-) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int32]]:
-    """One mask for each different list, and which row has which."""
-    lists = list(dict.fromkeys(ids for ids in allowed if ids is not None))
-    bits = np.zeros((len(lists), -(-vocab_size // 32) * 32), np.uint8)
-    for row, ids in zip(bits, lists, strict=True):
-        row[list(ids)] = 1
-    masks = np.packbits(bits, axis=1, bitorder="little").view("<u4").astype(np.uint32)
-    place = {ids: i for i, ids in enumerate(lists)}
-    return masks, np.array([-1 if ids is None else place[ids] for ids in allowed], np.int32)
+def _masks(rows: Sequence[tuple[ScheduledRequest, int]], vocab_size: int) -> tuple[MaskArray, I32Array]:
+    """One mask for each row that has one, and which row has which."""
+    masks: list[MaskArray] = []
+    mask = np.full(len(rows), -1, np.int32)
+    for row, (request, index) in enumerate(rows):
+        found = None if index == SCORED else _mask_of(request, index, vocab_size)
+        if found is not None:
+            mask[row] = len(masks)
+            masks.append(found)
+    return np.array(masks, np.uint32).reshape(len(masks), -(-vocab_size // 32)), mask
+
+
+def _mask_of(request: ScheduledRequest, index: int, vocab_size: int) -> MaskArray | None:
+    allowed = request.sampling.allowed_token_ids
+    listed = None if allowed is None else _listed(allowed, vocab_size)
+    if request.guide is None:
+        return listed
+    words = np.zeros(-(-vocab_size // 32), np.uint32)
+    request.guide.fill(words, request.draft_token_ids[:index])
+    return words if listed is None else words & listed
+
+
+def _listed(ids: tuple[int, ...], vocab_size: int) -> MaskArray:
+    bits = np.zeros(-(-vocab_size // 32) * 32, np.uint8)
+    bits[list(ids)] = 1
+    return np.packbits(bits, bitorder="little").view("<u4").astype(np.uint32)

@@ -105,6 +105,10 @@ class Scheduler:
             self._finish(request, FinishReason.ABORT, now, self._next_step)
         return aborted
 
+    def fail(self, request: Request) -> None:
+        """End a live request with an error, outside of a step."""
+        self._finish(request, FinishReason.ERROR, self._clock.now_ns(), self._next_step)
+
     def get(self, request_id: str) -> Request | None:
         """A live request."""
         return self._requests.get(request_id)
@@ -125,7 +129,7 @@ class Scheduler:
 
     def schedule(self) -> SchedulerOutput | None:
         """The next step: one token for every request that decodes, then chunks for the running ones that are behind,
-        then new requests, within the token budget. None if there is nothing to do."""
+        then new requests, within the token budget. None if there is nothing to do, or not yet."""
         if self._in_flight is not None:
             raise InternalError(f"schedule() before update() of step {self._next_step - 1}")
         if not self._requests:
@@ -134,6 +138,8 @@ class Scheduler:
         may_admit = self._config.batching == "continuous" or not self._running
         self._extend_running(step)
         self._admit_waiting(step, may_admit)
+        if not step.rows and not self._running and all(map(_is_compiling, self._admission.waiting)):
+            return None
         if not step.rows:
             raise InternalError(
                 f"no request can run: {len(self._running)} running, {len(self._admission.waiting)} waiting"
@@ -201,7 +207,7 @@ class Scheduler:
         return victim
 
     def _admit_waiting(self, step: StepBuilder, may_admit: bool) -> None:
-        """Admit from the head of the queue. Nobody overtakes, but children who wait for their sibling let others by."""
+        """Admit from the head of the queue. Nobody overtakes, but who waits for sibling or grammar lets others by."""
         if not self._admission.waiting:
             return
         leaders = {_family(request): request for request in reversed(self._running)}
@@ -216,7 +222,7 @@ class Scheduler:
                 leaders.setdefault(_family(request), request)
             else:
                 skipped.append((request, reason))
-                if reason is not WaitReason.SIBLING:
+                if reason not in (WaitReason.SIBLING, WaitReason.GRAMMAR):
                     break
         for request, reason in skipped:
             step.skip(request, reason)
@@ -232,6 +238,8 @@ class Scheduler:
 
     def _try_admit(self, step: StepBuilder, request: Request, leader: Request | None) -> WaitReason | None:
         """Promise blocks, reuse what is computed, and start; or say why not. `leader`: the first running sibling."""
+        if _is_compiling(request):
+            return WaitReason.GRAMMAR
         fresh = request.num_preemptions == 0
         if leader is not None and fresh and leader.num_computed_tokens < leader.num_prompt_tokens:
             if self._config.batching == "continuous":
@@ -301,6 +309,10 @@ class Scheduler:
             scored = result.prompt_logprobs
             return Update(request, [], None, False, scored) if scored else None
         tokens, reason = _until_stop(request, result.token_ids)
+        if request.guide is not None and not request.guide.accept(tokens):
+            self._finish(request, FinishReason.ERROR, now, step)
+            error = "a token was sampled that the grammar does not allow"
+            return Update(request, [], None, True, error_code=InternalError.code, error=error)
         first = len(request.output_token_ids)
         request.output_token_ids.extend(tokens)
         if request.history is not None:
@@ -336,6 +348,10 @@ class Scheduler:
 def _backlog(request: Request) -> int:
     """Known tokens whose KV is not written; drafts come on top."""
     return request.num_known_tokens - request.num_computed_tokens
+
+
+def _is_compiling(request: Request) -> bool:
+    return request.guide is not None and not request.guide.ready
 
 
 def _family(request: Request) -> str:

@@ -95,6 +95,7 @@ def _scheduled(request: Request, num_known: int, num_drafts: int, blocks: BlockM
         namespace=request.namespace,
         end_token_ids=request.end_token_ids,
         history=request.history,
+        guide=request.guide,
         scored_token_ids=scored,
         scored_row=scored_start - start if scored else 0,
         adapter=request.adapter,

@@ -75,6 +75,11 @@ SAMPLING_FIELDS: FieldTable = {
     "ignore_eos": _ours("generate up to max_tokens whatever the model says"),
     "seed": _used("the same seed gives the same tokens; drawn and reported when absent"),
     "stop": _used("up to 16 strings that end the text and are not part of it"),
+    "structured_outputs": _ours("what the output must be: one of json, regex, choice, grammar, structural_tag"),
+    "guided_json": _ours("older name of structured_outputs.json"),
+    "guided_regex": _ours("older name of structured_outputs.regex"),
+    "guided_choice": _ours("older name of structured_outputs.choice"),
+    "guided_grammar": _ours("older name of structured_outputs.grammar"),
     "stop_token_ids": _ours("tokens that end the text"),
     "include_stop_str_in_output": _ours("the stop string or stop token is part of the text"),
     "skip_special_tokens": _ours("special tokens are not part of the text; absent: true"),
@@ -86,6 +91,7 @@ SAMPLING_FIELDS: FieldTable = {
 }
 
 COMPLETION_FIELDS: FieldTable = SAMPLING_FIELDS | {
+    "response_format": _ours("as in chat completions"),
     "prompt": _used("a string, token ids, or a list of either"),
     "best_of": _used("generate so many and give the n with the highest mean log-probability; not with stream"),
     "echo": _used("the text begins with the prompt, logprobs with those of the prompt"),
@@ -93,6 +99,7 @@ COMPLETION_FIELDS: FieldTable = SAMPLING_FIELDS | {
 }
 
 CHAT_FIELDS: FieldTable = SAMPLING_FIELDS | {
+    "response_format": _used("text, json_object or json_schema: the output is held to it"),
     "messages": _used("the conversation, rendered with the model's chat template"),
     "max_completion_tokens": _used("the newer name of max_tokens"),
     "top_logprobs": _used("how many alternatives per token; needs logprobs: true"),
@@ -106,7 +113,6 @@ CHAT_FIELDS: FieldTable = SAMPLING_FIELDS | {
     "modalities": _refused("only text is generated", ["text"]),
     "verbosity": _refused("the model has no verbosity setting", "medium"),
     "reasoning_effort": _refused("the model has no reasoning setting"),
-    "response_format": _refused("structured output is not implemented", {"type": "text"}),
     "tools": _refused("tool calls are not implemented", []),
     "tool_choice": _refused("tool calls are not implemented", "none", "auto"),
     "parallel_tool_calls": _refused("tool calls are not implemented", True),
@@ -121,6 +127,31 @@ CHAT_FIELDS: FieldTable = SAMPLING_FIELDS | {
 STREAM_OPTIONS_FIELDS: FieldTable = {
     "include_usage": _used("a last chunk with the token counts"),
     "include_obfuscation": _refused("padding of events is not implemented", False),
+}
+
+RESPONSE_FORMAT_FIELDS: FieldTable = {
+    "type": _used("text, json_object or json_schema"),
+    "json_schema": _used("the schema, with its name"),
+}
+
+JSON_SCHEMA_FIELDS: FieldTable = {
+    "name": _used("names the schema in the record of the request"),
+    "description": _noted("for people"),
+    "schema": _used("a JSON Schema; a keyword that cannot be enforced is refused by its JSON pointer"),
+    "strict": _used("hold the schema to OpenAI's rules for strict ones; the output is held to it either way"),
+}
+
+STRUCTURED_FIELDS: FieldTable = {
+    "json": _used("a JSON Schema, as an object or as text"),
+    "regex": _used("a pattern that the whole output matches"),
+    "choice": _used("the output is one of these strings"),
+    "grammar": _used("a Lark grammar, or GBNF"),
+    "json_object": _used("true: any JSON object"),
+    "structural_tag": _used("free text with constrained parts"),
+    "disable_fallback": _refused("there is one backend, and nothing falls back", False),
+    "disable_any_whitespace": _refused("whitespace is as docs/structured.md says", True),
+    "disable_additional_properties": _refused("additionalProperties says it in the schema", False),
+    "whitespace_pattern": _refused("whitespace is as docs/structured.md says"),
 }
 
 MESSAGE_FIELDS: FieldTable = {

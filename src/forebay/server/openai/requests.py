@@ -34,6 +34,12 @@ class _GenerationBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     bad_token_ids: list[Int64] = []
     min_tokens: Int64 = 0
     ignore_eos: bool = False
+    response_format: dict[str, Any] | None = None
+    structured_outputs: dict[str, Any] | None = None
+    guided_json: dict[str, Any] | str | None = None
+    guided_regex: str | None = None
+    guided_choice: list[str] | None = None
+    guided_grammar: str | None = None
     stop_token_ids: list[Int64] = []
     include_stop_str_in_output: bool = False
     skip_special_tokens: bool = True
@@ -52,6 +58,22 @@ class CompletionBody(_GenerationBody, frozen=True, kw_only=True, forbid_unknown_
     logprobs: Int64 | None = None
     best_of: Int64 | None = None
     echo: bool = False
+
+
+class ResponseFormat(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`response_format`."""
+
+    type: str
+    json_schema: dict[str, Any] | None = None
+
+
+class JsonSchemaFormat(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`response_format.json_schema`."""
+
+    name: str
+    schema: dict[str, Any] = {}
+    description: str | None = None
+    strict: bool = False
 
 
 class TextPart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -8,6 +8,7 @@ from forebay.core.sampling_params import MAX_LOGPROBS, MAX_N, SamplingParams
 from forebay.errors import InvalidValueError
 from forebay.server.openai.parse import shorten
 from forebay.server.openai.requests import ChatBody, CompletionBody
+from forebay.server.openai.structured import grammar_of
 
 
 def completion_sampling(body: CompletionBody) -> SamplingParams:
@@ -84,6 +85,7 @@ def _sampling(body: ChatBody | CompletionBody, max_tokens: int | None, logprobs:
         logit_bias=_biases(body.logit_bias),
         allowed_token_ids=None if body.allowed_token_ids is None else tuple(body.allowed_token_ids),
         bad_token_ids=tuple(body.bad_token_ids),
+        grammar=grammar_of(body),
         min_tokens=body.min_tokens,
         seed=body.seed,
         stop=(body.stop,) if isinstance(body.stop, str) else tuple(body.stop),

@@ -1,0 +1,106 @@
+"""Guides of requests: a matcher of a grammar that may still be being compiled."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from importlib.metadata import version
+
+from forebay.core.grammar_spec import GrammarContract, GrammarSpec
+from forebay.errors import ForebayError, InternalError
+from forebay.structured.compile_pool import CompilePool
+from forebay.structured.grammar import GRAMMAR_VERSION, Grammar, GrammarBackend, MaskRow, Matcher, contract_of
+
+
+class GrammarGuide:
+    """See core.guide.Guide. Children of one request share what is compiled; each follows its own output."""
+
+    def __init__(self, compiling: Future[Grammar], param: str) -> None:
+        self._compiling = compiling
+        self._param = param
+        self._matcher: Matcher | None = None
+        self.error: ForebayError | None = None
+
+    @property
+    def ready(self) -> bool:
+        return self._matcher is not None
+
+    def collect(self) -> bool:
+        """Take what was compiled, if it is there: then the guide is ready, or has an error."""
+        if not self._compiling.done():
+            return False
+        try:
+            self._matcher = self._compiling.result().matcher(self._param)
+        except Exception as error:
+            self.error = error if isinstance(error, ForebayError) else InternalError(f"the grammar failed: {error!r}")
+        return True
+
+    def fill(self, row: MaskRow, ahead: Sequence[int] = ()) -> None:
+        matcher, taken = self._started(), 0
+        try:
+            for token in ahead:
+                if not matcher.accept(token):
+                    row[:] = 0
+                    return
+                taken += 1
+            matcher.fill_mask(row)
+        except ForebayError as error:
+            row[:] = 0
+            self.error = error
+        finally:
+            if taken:
+                matcher.rollback(taken)
+
+    def accept(self, token_ids: Sequence[int]) -> bool:
+        matcher = self._started()
+        return all(matcher.accept(token) for token in token_ids)
+
+    def _started(self) -> Matcher:
+        if self._matcher is None:
+            raise InternalError("a guide was used before it was ready")
+        return self._matcher
+
+
+class GuideMaker:
+    """Gives the children of a request their guides.
+
+    wait: compile before a request is taken, for an engine that nobody calls again when a grammar is ready.
+    """
+
+    def __init__(self, make_backend: Callable[[], GrammarBackend], *, wait: bool) -> None:
+        self._backend = DeferredBackend(make_backend)
+        self._pool = CompilePool(self._backend)
+        self._wait = wait
+
+    def guides(self, spec: GrammarSpec, count: int) -> list[GrammarGuide]:
+        """Raises OverloadedError when too many grammars are being compiled."""
+        compiling = self._pool.submit(spec)
+        if self._wait:
+            compiling.exception()
+        return [GrammarGuide(compiling, spec.param) for _ in range(count)]
+
+    def contract(self, spec: GrammarSpec) -> GrammarContract:
+        return contract_of(spec, self._backend)
+
+    def close(self) -> None:
+        self._pool.close()
+
+
+class DeferredBackend:
+    """llguidance, made when the first grammar is compiled: that takes a second, and many servers never need it."""
+
+    name = "llguidance"
+
+    def __init__(self, make: Callable[[], GrammarBackend]) -> None:
+        self.version = f"{version('llguidance')}+{GRAMMAR_VERSION}"
+        self._make = make
+        self._made: GrammarBackend | None = None
+        self._lock = threading.Lock()
+
+    def compile(self, spec: GrammarSpec) -> Grammar:
+        with self._lock:
+            if self._made is None:
+                self._made = self._make()
+            backend = self._made
+        return backend.compile(spec)

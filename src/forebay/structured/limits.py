@@ -1,0 +1,34 @@
+"""How large a spec may be before it is refused: what a hostile one can cost is bounded by these."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrammarLimits:
+    """Bounds on one spec.
+
+    max_bytes         of its source, in UTF-8
+    max_depth         JSON objects and arrays inside each other in a schema
+    max_schemas       subschemas that are reached, each `$ref` target once
+    max_enum_values   values in all `enum` together
+    max_count         a number that items, characters or repetitions are counted by
+    max_regex_chars   of one pattern
+    max_regex_depth   groups inside each other in a pattern
+    max_rules         of a Lark or GBNF grammar
+    max_choices       strings of a choice, structures of a structural tag
+    """
+
+    max_bytes: int = 512 * 1024
+    max_depth: int = 100
+    max_schemas: int = 20_000
+    max_enum_values: int = 20_000
+    max_count: int = 100_000
+    max_regex_chars: int = 4096
+    max_regex_depth: int = 32
+    max_rules: int = 2000
+    max_choices: int = 5000
+
+
+DEFAULT_LIMITS = GrammarLimits()

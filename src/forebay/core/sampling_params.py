@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from forebay.core.grammar_spec import GrammarSpec
+from forebay.core.reasoning_spec import ReasoningSpec
 from forebay.errors import InvalidValueError
 
 MAX_LOGPROBS = 20
@@ -33,11 +34,13 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     logit_bias: token id -> what is added to its logit, -100 to 100.
     allowed_token_ids: nothing else is ever chosen; None allows all.  bad_token_ids: never chosen.
     grammar: what the output must be; it holds from the first token to the end-of-sequence token.
+    reasoning: what may stand before that, and how many tokens it may take.
     min_tokens: no end-of-sequence token, stop token or stop string before so many tokens.
     stop_token_ids: tokens that end the output, as the end-of-sequence token does, also with ignore_eos.
     seed: 64-bit; None lets the engine draw one (it is fixed and reported when the request is accepted).
     max_tokens: None becomes min(context left, profile default) at admission.
-    include_stop_str_in_output: the stop string is shown.  skip_special_tokens: they are not part of the text.
+    include_stop_str_in_output: the stop string is shown.  skip_special_tokens: they are not part of the text,
+    but for shown_token_ids: special tokens of which the markers of tool calls and reasoning are made.
     logprobs: None for none; k for the sampled token's log-probability plus the k best (0 = sampled only).
       They are natural logs of the model's own distribution, before all of the above.
     prompt_logprobs: the same for every token of the prompt but the first; the prompt is then computed whole, whatever
@@ -57,12 +60,14 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     allowed_token_ids: tuple[int, ...] | None = None
     bad_token_ids: tuple[int, ...] = ()
     grammar: GrammarSpec | None = None
+    reasoning: ReasoningSpec | None = None
     min_tokens: int = 0
     seed: int | None = None
     stop: tuple[str, ...] = ()
     stop_token_ids: tuple[int, ...] = ()
     include_stop_str_in_output: bool = False
     skip_special_tokens: bool = True
+    shown_token_ids: tuple[int, ...] = ()
     n: int = 1
     logprobs: int | None = None
     prompt_logprobs: int | None = None

@@ -22,13 +22,12 @@ from forebay.errors import (
     InvalidValueError,
     OverloadedError,
     UnavailableError,
-    UnsupportedFieldError,
 )
 from forebay.executor.base import Executor
 from forebay.kvcache import BlockManager
 from forebay.observe.events import EventLog
 from forebay.scheduler import Scheduler, Update
-from forebay.structured.guide import GrammarGuide, GuideMaker
+from forebay.structured.guide import GuideMaker, MadeGuide
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +45,7 @@ class EngineCore:
         clock: Clock,
         events: EventLog,
         info: EngineInfo,
-        guides: GuideMaker | None = None,
+        guides: GuideMaker,
     ) -> None:
         self.info = info
         self._guides = guides
@@ -56,7 +55,7 @@ class EngineCore:
         self._clock = clock
         self._events = events
         self._open: dict[str, tuple[str, int]] = {}  # the scheduler's request id -> (AddRequest's id, child index)
-        self._compiling: list[tuple[Request, GrammarGuide]] = []  # requests that wait for their grammar
+        self._compiling: list[tuple[Request, MadeGuide]] = []  # requests that wait for their grammar
         self._draining = False
         self._at_rest = False  # the record of being idle has been emitted
         self.stopping = False  # set by the "shutdown" control: the loop should end
@@ -105,9 +104,9 @@ class EngineCore:
         outputs = []
         for request, guide in done:
             error = guide.error
-            if error is None:
+            if error is None and request.sampling.grammar is not None:
                 self._events.record(request.request_id, "compiled", self._clock.now_ns())
-            else:
+            if error is not None:
                 self._scheduler.fail(request)
                 outputs.append(
                     self._last_output(
@@ -148,8 +147,7 @@ class EngineCore:
 
     def close(self) -> None:
         self._executor.close()
-        if self._guides is not None:
-            self._guides.close()
+        self._guides.close()
 
     def _children(self, message: AddRequest) -> list[Request]:
         ids = [child_id(message.request_id, index) for index in range(message.sampling.n)]
@@ -182,19 +180,18 @@ class EngineCore:
         if used is not None:
             raise InvalidValueError(f"request_id {used!r} is in use; choose another", param="request_id")
 
-    def _guide(self, children: list[Request]) -> list[tuple[Request, GrammarGuide]]:
-        """Give each child its guide, if the request has a grammar."""
-        spec = children[0].sampling.grammar
-        if spec is None:
+    def _guide(self, children: list[Request]) -> list[tuple[Request, MadeGuide]]:
+        """Give each child its guide, if anything holds its output."""
+        sampling = children[0].sampling
+        if sampling.grammar is None and sampling.reasoning is None:
             return []
-        if self._guides is None:
-            raise UnsupportedFieldError(f"{spec.param} is not supported: this engine has no grammars", param=spec.param)
-        detail = " ".join(msgspec.structs.astuple(self._guides.contract(spec)))
-        guided = list(zip(children, self._guides.guides(spec, len(children)), strict=True))
-        for child, guide in guided:
+        guides = self._guides.guides(sampling, children[0].end_token_ids, len(children))
+        for child, guide in zip(children, guides, strict=True):
             child.guide = guide
-            self._events.record(child.request_id, "grammar", self._clock.now_ns(), detail=detail)
-        return guided
+            if sampling.grammar is not None:
+                detail = " ".join(msgspec.structs.astuple(self._guides.contract(sampling.grammar)))
+                self._events.record(child.request_id, "grammar", self._clock.now_ns(), detail=detail)
+        return list(zip(children, guides, strict=True))
 
     def _execute(self, scheduled: SchedulerOutput) -> ModelOutput:
         """What came of a step. One that failed is an error for each of its requests, if the executor can go on."""

@@ -32,6 +32,7 @@ class _Child:
         self._detokenizer = IncrementalDetokenizer(
             tokenizer,
             skip_special_tokens=sampling.skip_special_tokens,
+            shown_token_ids=sampling.shown_token_ids,
             prompt_token_ids=request.prompt_token_ids,
         )
         self._stops = StopStrings(sampling.stop, show_match=sampling.include_stop_str_in_output)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from importlib.metadata import version
 
 from forebay.core.grammar_spec import GrammarContract, GrammarSpec
+from forebay.core.sampling_params import SamplingParams
 from forebay.errors import ForebayError, InternalError
 from forebay.structured.compile_pool import CompilePool
 from forebay.structured.grammar import GRAMMAR_VERSION, Grammar, GrammarBackend, MaskRow, Matcher, contract_of
+from forebay.structured.reasoning_guide import ReasoningGuide
 
 
 class GrammarGuide:
@@ -62,6 +64,9 @@ class GrammarGuide:
         return self._matcher
 
 
+MadeGuide = GrammarGuide | ReasoningGuide
+
+
 class GuideMaker:
     """Gives the children of a request their guides.
 
@@ -73,12 +78,21 @@ class GuideMaker:
         self._pool = CompilePool(self._backend)
         self._wait = wait
 
-    def guides(self, spec: GrammarSpec, count: int) -> list[GrammarGuide]:
-        """Raises OverloadedError when too many grammars are being compiled."""
-        compiling = self._pool.submit(spec)
-        if self._wait:
-            compiling.exception()
-        return [GrammarGuide(compiling, spec.param) for _ in range(count)]
+    def guides(self, sampling: SamplingParams, end_token_ids: Iterable[int], count: int) -> list[MadeGuide]:
+        """Those of `count` children; none if nothing holds their outputs. end_token_ids: what ends an output.
+
+        Raises OverloadedError when too many grammars are being compiled.
+        """
+        spec, reasoning = sampling.grammar, sampling.reasoning
+        inner: list[GrammarGuide | None] = [None] * count
+        if spec is not None:
+            compiling = self._pool.submit(spec)
+            if self._wait:
+                compiling.exception()
+            inner = [GrammarGuide(compiling, spec.param) for _ in range(count)]
+        if reasoning is not None:
+            return [ReasoningGuide(reasoning, guide, end_token_ids) for guide in inner]
+        return [guide for guide in inner if guide is not None]
 
     def contract(self, spec: GrammarSpec) -> GrammarContract:
         return contract_of(spec, self._backend)

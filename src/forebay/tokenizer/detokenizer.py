@@ -55,12 +55,19 @@ class IncrementalDetokenizer(PieceStream):
 
     prompt_token_ids: what the output continues. When the prompt has text, the first output token keeps the space it
     brings (decode() of a whole text drops that of SentencePiece's first word). Leave it out for a text of its own.
+    shown_token_ids: special tokens that are not skipped.
     """
 
     def __init__(
-        self, tokenizer: Tokenizer, *, skip_special_tokens: bool = True, prompt_token_ids: Sequence[int] = ()
+        self,
+        tokenizer: Tokenizer,
+        *,
+        skip_special_tokens: bool = True,
+        shown_token_ids: Sequence[int] = (),
+        prompt_token_ids: Sequence[int] = (),
     ) -> None:
         pieces = tokenizer.pieces
         hidden = pieces.special_ids if skip_special_tokens else frozenset[int]()
         prompt_has_text = any(i not in hidden and pieces[i] for i in prompt_token_ids)
         super().__init__(pieces, skip_special_tokens=skip_special_tokens, at_start=not prompt_has_text)
+        self._hidden -= frozenset(shown_token_ids)

@@ -147,9 +147,8 @@ class LLM:
     def chat(
         self, messages: list[Message], sampling: SamplingParams = DEFAULT_SAMPLING, **template: Any
     ) -> GenerateResult:
-        """The answer to one conversation. template: tools and other arguments of Tokenizer.render_chat."""
-        text = self.tokenizer.render_chat(messages, **template)
-        return self.generate(text, sampling, add_special_tokens=False)[0]
+        """The answer to one conversation. template: tools and other arguments of Tokenizer.encode_chat."""
+        return self.generate([self.tokenizer.encode_chat(messages, **template)], sampling)[0]
 
     def stream(
         self, prompt: Prompt, sampling: SamplingParams = DEFAULT_SAMPLING, *, add_special_tokens: bool = True
@@ -169,7 +168,7 @@ class LLM:
         self, messages: list[Message], sampling: SamplingParams = DEFAULT_SAMPLING, **template: Any
     ) -> Generator[CompletionChunk, None, None]:
         """`chat`, as chunks."""
-        return self.stream(self.tokenizer.render_chat(messages, **template), sampling, add_special_tokens=False)
+        return self.stream(self.tokenizer.encode_chat(messages, **template), sampling)
 
     def close(self) -> None:
         """Release the model. Open streams end with UnavailableError."""

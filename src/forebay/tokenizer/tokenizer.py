@@ -12,6 +12,7 @@ from forebay.errors import InvalidValueError, ModelFormatError, UnsupportedField
 from forebay.tokenizer.chat_template import ChatTemplate, plain_json, template_messages
 from forebay.tokenizer.detokenizer import PieceStream
 from forebay.tokenizer.pieces import Pieces
+from forebay.tokenizer.plain_text import SpelledTokens, cut_at
 
 if TYPE_CHECKING:
     import tokenizers
@@ -61,6 +62,7 @@ class Tokenizer:
         self.bos_token_id = special.bos_token_id
         self.eos_token_ids = special.eos_token_ids
         self.chat_template = templates.get("default")
+        self._spelled = SpelledTokens(self.token_text(i) for i in pieces.special_ids)
         self.digest = _digest([*identity, *_settings(pieces, special, vocab_size, templates)])
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
@@ -72,6 +74,20 @@ class Tokenizer:
         check_unicode(text, "prompt")
         ids = self._encode_text(text)
         return [*self._special.prefix, *ids, *self._special.suffix] if add_special_tokens else ids
+
+    def encode_more(self, text: str) -> list[int]:
+        """Ids of a text that goes on from another, to which no tokenizer adds a space of its own.
+
+        Special tokens in it become their ids. Their bytes are those of `text`, but where the vocabulary cannot write it.
+        """
+        wanted = text.encode()
+        ids = self._encode_text(text)
+        if b"".join(map(self.token_bytes, ids)) == wanted:
+            return ids
+        lead = self._encode_text("\n")
+        behind = self._encode_text(f"\n{text}")
+        rest = behind[len(lead) :]
+        return rest if behind[: len(lead)] == lead and b"".join(map(self.token_bytes, rest)) == wanted else ids
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """The text of `ids`; bytes that are not UTF-8 become U+FFFD, ids outside the vocabulary nothing."""
@@ -99,7 +115,7 @@ class Tokenizer:
         now: datetime | None = None,
         **template_vars: Any,
     ) -> str:
-        """The prompt text of a conversation, by the model's chat template; encode it without add_special_tokens.
+        """The prompt text of a conversation, by the model's chat template; for people, and for models: `encode_chat`.
 
         tools: JSON schemas the model may call; a template named "tool_use" is taken when there is one.
         now: the time for strftime_now, by default the local time. template_vars: any further names templates know.
@@ -122,6 +138,21 @@ class Tokenizer:
         text = template.render(variables, now or datetime.now())
         check_unicode(text, "messages")
         return text
+
+    def encode_chat(
+        self, messages: Sequence[Mapping[str, Any]], *, tools: Sequence[Mapping[str, Any]] | None = None, **template: Any
+    ) -> list[int]:
+        """The prompt of a conversation as ids. Special tokens that messages or tools spell are plain text.
+
+        template: further arguments of `render_chat`, which says what is raised.
+        """
+        given, offered = template_messages(messages), plain_json(tools, "tools")
+        mark = self._spelled.mark_for(given, offered)
+        if mark is None:
+            return self._encode_text(self.render_chat(given, tools=offered, **template))
+        given, offered = (self._spelled.marked(value, mark) for value in (given, offered))
+        first, *rest = cut_at(self.render_chat(given, tools=offered, **template), mark)
+        return [*self._encode_text(first), *(token for piece in rest for token in self.encode_more(piece))]
 
 
 def library_ids(library: tokenizers.Tokenizer, text: str) -> list[int]:

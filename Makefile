@@ -1,4 +1,4 @@
-# make serve   install, fetch the default model, serve it
+# make serve   install, fetch the default model, serve it   (ARGS="--api-keys keys.toml" HOST=0.0.0.0 for others)
 # make test    install with the test extras, run every test   (ARGS="tests/kvcache -k fork" for some)
 # make check   lint, format, types, import contracts
 # make docs    write the tables of docs/ from the code
@@ -24,7 +24,7 @@ TEST  := $(VENV)/.installed-test
 
 serve: $(SERVE)
 	@$(BIN)/forebay pull $(MODEL)
-	@exec $(BIN)/forebay serve $(MODEL) --host $(HOST) --port $(PORT)
+	@exec $(BIN)/forebay serve $(MODEL) --host $(HOST) --port $(PORT) $(ARGS)
 
 install: $(SERVE)
 

@@ -24,13 +24,14 @@ from rich.console import Console
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # a script starts with its own folder only
 
+from tests.structured.harness import Case, maskbench_cases
+from tests.support.shared import shared_root
+
 from forebay import LLM, SamplingParams
 from forebay.core.grammar_spec import GrammarKind, GrammarSpec
 from forebay.core.outputs import Completion
 from forebay.errors import GrammarError
 from forebay.structured import check
-from tests.structured.harness import Case, maskbench_cases
-from tests.support.shared import shared_root
 
 MASKBENCH = "structured/maskbench/maskbench_dev.jsonl.gz"
 
@@ -60,7 +61,7 @@ def _compiles(llm: LLM, spec: GrammarSpec) -> bool:
 def requests(llm: LLM, chosen: list[tuple[Case, GrammarSpec]], max_tokens: int) -> list[tuple[str, SamplingParams]]:
     """One request for each schema; every fourth is followed by a plain one."""
     asked = []
-    for seed, (case, spec) in enumerate(chosen):
+    for seed, (_, spec) in enumerate(chosen):
         text = f"Write an example of JSON for this schema:\n{spec.source[:1000]}"
         prompt = llm.tokenizer.render_chat([{"role": "user", "content": text}])
         sampling = SamplingParams(grammar=spec, temperature=1.0, top_p=0.9, seed=seed, max_tokens=max_tokens)

@@ -8,7 +8,9 @@ ForebayError
 |   |-- UnsupportedFieldError     400  a known field that this server does not implement
 |   |-- ContextLengthError        400  prompt + max_tokens can never fit
 |   |-- BodyTooLargeError         413  the HTTP body is over the limit
+|   |-- HeadersTooLargeError      431  request line and headers are over a limit
 |   `-- NotFoundError             404  no such model or path
+|-- AuthenticationError           401  no API key, or none that is known here
 |-- OverloadedError               429  the waiting queue is full; carries retry_after seconds
 |-- UnavailableError              503  not ready or draining
 |   `-- EngineDeadError           503  the engine process is gone
@@ -21,7 +23,8 @@ ForebayError
     |-- ModelFormatError          a model file is truncated, corrupt or hostile
     |-- UnsupportedModelError     an architecture, tensor type or tokenizer we do not know
     |-- MissingExtraError         an optional package is not installed
-    `-- BenchError                a measurement cannot be made as asked
+    |-- BenchError                a measurement cannot be made as asked
+    `-- KeyFileError              the file of API keys cannot be used
 """
 
 from __future__ import annotations
@@ -81,11 +84,26 @@ class BodyTooLargeError(RequestError):
     label = "body_too_large"
 
 
+class HeadersTooLargeError(RequestError):
+    http_status = 431
+    code = "headers_too_large"
+    label = "headers_too_large"
+
+
 class NotFoundError(RequestError):
     http_status = 404
     error_type = "not_found_error"
     code = "not_found"
     label = "not_found"
+
+
+class AuthenticationError(ForebayError):
+    """`code` and `error_type` are OpenAI's own. No message holds a key."""
+
+    http_status = 401
+    error_type = "invalid_request_error"
+    code = "invalid_api_key"
+    label = "unauthorized"
 
 
 class OverloadedError(ForebayError):
@@ -170,6 +188,11 @@ class MissingExtraError(SetupError):
 class BenchError(SetupError):
     code = "bench"
     label = "bench"
+
+
+class KeyFileError(SetupError):
+    code = "key_file"
+    label = "key_file"
 
 
 def error_named(code: str, message: str, *, param: str | None = None, retry_after: float = 1.0) -> ForebayError:

@@ -26,7 +26,7 @@ from forebay.errors import InternalError, InvalidValueError, OverloadedError, Un
 from forebay.observe.metrics import Metrics
 from forebay.observe.recorder import Recorder
 from forebay.profile import Profile, load_profile
-from forebay.tokenizer import Tokenizer
+from forebay.tokenizer import ChatPrompt, Tokenizer
 from forebay.weights.sources import resolve_source
 
 Message = dict[str, Any]
@@ -115,7 +115,7 @@ class LLM:
             raise InvalidValueError(
                 f"concurrency must be an integer of at least 1, got {concurrency!r:.80}", param="concurrency"
             )
-        each = [prompts] if isinstance(prompts, str) else prompts
+        each = [prompts] if isinstance(prompts, str | ChatPrompt) else prompts
         pairs = _with_sampling(each, sampling)
         return self._run((self._request(prompt, params, add_special_tokens) for prompt, params in pairs), concurrency)
 
@@ -147,8 +147,8 @@ class LLM:
     def chat(
         self, messages: list[Message], sampling: SamplingParams = DEFAULT_SAMPLING, **template: Any
     ) -> GenerateResult:
-        """The answer to one conversation. template: tools and other arguments of Tokenizer.encode_chat."""
-        return self.generate([self.tokenizer.encode_chat(messages, **template)], sampling)[0]
+        """The answer to one conversation. template: tools and other arguments of Tokenizer.chat_prompt."""
+        return self.generate(self.tokenizer.chat_prompt(messages, **template), sampling, add_special_tokens=False)[0]
 
     def stream(
         self, prompt: Prompt, sampling: SamplingParams = DEFAULT_SAMPLING, *, add_special_tokens: bool = True
@@ -168,7 +168,7 @@ class LLM:
         self, messages: list[Message], sampling: SamplingParams = DEFAULT_SAMPLING, **template: Any
     ) -> Generator[CompletionChunk, None, None]:
         """`chat`, as chunks."""
-        return self.stream(self.tokenizer.encode_chat(messages, **template), sampling)
+        return self.stream(self.tokenizer.chat_prompt(messages, **template), sampling, add_special_tokens=False)
 
     def close(self) -> None:
         """Release the model. Open streams end with UnavailableError."""
@@ -319,7 +319,7 @@ class AsyncLLM:
 
 def _prompt_list(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
     """One prompt or many as a list of prompts."""
-    if isinstance(prompts, str):
+    if isinstance(prompts, str | ChatPrompt):
         return [prompts]
     given: list[Any] = list(prompts)
     return [given] if given and isinstance(given[0], int) else given

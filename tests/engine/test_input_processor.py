@@ -105,10 +105,11 @@ def test_what_no_request_may_have(inputs: InputProcessor, param: str, says: str)
 
 
 def test_namespace_tells_apart_all_that_changes_hidden_states_or_trust(text_model: TextModel) -> None:
-    def namespace(tenant: str = "", answer_class: str = "class", digest: str = "x") -> str:
+    def namespace(tenant: str = "", cache_salt: str = "", answer_class: str = "class", digest: str = "x") -> str:
         info = msgspec.structs.replace(INFO, answer_class=answer_class)
         inputs = InputProcessor(text_model.tokenizer, info, digest, ManualClock())
-        return inputs.request([1], SamplingParams(), tenant=tenant).namespace
+        return inputs.request([1], SamplingParams(), tenant=tenant, cache_salt=cache_salt).namespace
 
     assert namespace() == namespace()
-    assert len({namespace(), namespace(tenant="a"), namespace(answer_class="b"), namespace(digest="y")}) == 4
+    salted = {namespace(cache_salt="a"), namespace(tenant="a", cache_salt="a"), namespace(tenant="a")}
+    assert len({namespace(), *salted, namespace(answer_class="b"), namespace(digest="y")}) == 6

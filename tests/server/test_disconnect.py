@@ -12,12 +12,18 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.support.faces import FACES
 from tests.support.server_process import ServeCommand, eventually, running_server
 
 ABORTED = 'forebay_requests_finished_total{reason="abort"}'
 USED = 'forebay_blocks{state="used"}'
 PROMISED = 'forebay_blocks{state="promised"}'
 LONG: dict[str, Any] = {"model": "tiny-chat", "prompt": "Once upon a time", "max_tokens": 500, "ignore_eos": True}
+HELLO = [{"role": "user", "content": "Hello"}]
+ASKED: dict[str, dict[str, Any]] = {  # what is asked of each path that generates
+    "/v1/completions": LONG,
+    **{f.path: {"model": "tiny-chat", **f.body(HELLO, max_tokens=400, ignore_eos=True)} for f in FACES.values()},
+}
 NOTICED_S = 1.0
 
 
@@ -35,8 +41,8 @@ def connect(server: ServeCommand) -> socket.socket:
 
 def post(body: dict[str, Any], path: str = "/v1/completions") -> bytes:
     data = json.dumps(body).encode()
-    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n"
-    return head.encode() + data
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    return f"{head}Content-Length: {len(data)}\r\n\r\n".encode() + data
 
 
 def read_until(connection: socket.socket, what: bytes, times: int = 1) -> bytes:
@@ -62,20 +68,22 @@ def assert_all_given_back(server: ServeCommand, aborted: float) -> None:
 
 
 @pytest.mark.parametrize("reset", [False, True])
-def test_in_the_middle_of_a_stream(server: ServeCommand, reset: bool) -> None:
+@pytest.mark.parametrize("path", ASKED)
+def test_in_the_middle_of_a_stream(server: ServeCommand, path: str, reset: bool) -> None:
     before = server.metric(ABORTED)
     connection = connect(server)
-    connection.sendall(post(LONG | {"stream": True}))
-    read_until(connection, b"data: ", times=3)
+    connection.sendall(post(ASKED[path] | {"stream": True}, path))
+    read_until(connection, b"data: ", times=6)
     assert server.metric(USED) > 0
     hang_up(connection, reset=reset)
     assert_all_given_back(server, before + 1)
 
 
-def test_while_a_whole_answer_is_made(server: ServeCommand) -> None:
+@pytest.mark.parametrize("path", ASKED)
+def test_while_a_whole_answer_is_made(server: ServeCommand, path: str) -> None:
     before = server.metric(ABORTED)
     connection = connect(server)
-    connection.sendall(post(LONG))
+    connection.sendall(post(ASKED[path], path))
     assert eventually(lambda: server.metric(USED) > 0)
     hang_up(connection)
     assert_all_given_back(server, before + 1)

@@ -52,7 +52,7 @@ def test_an_unexpected_error_is_a_500_that_tells_nothing(tiny_model: Path, caplo
         engine = await _engine(tiny_model)
         try:
             async with _client(Gateway(broken, build_app(engine).state)) as client:
-                response = await client.post("/v1/completions", headers={"x-request-id": "find-me"})
+                response = await client.post("/v1/%0afake", headers={"x-request-id": "find-me"})
         finally:
             await engine.close()
         assert response.status_code == 500
@@ -62,7 +62,7 @@ def test_an_unexpected_error_is_a_500_that_tells_nothing(tiny_model: Path, caplo
 
     logging.getLogger("forebay").propagate = True
     asyncio.run(run())
-    assert "request find-me: POST /v1/completions failed" in caplog.text
+    assert r"request find-me: POST '/v1/\nfake' failed" in caplog.text  # a path is one line of the log
     assert "secret detail" in caplog.text
 
 

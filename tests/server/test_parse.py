@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 from forebay.core.sampling_params import SamplingParams
 from forebay.errors import InvalidValueError, NotFoundError, RequestError
 from forebay.server.openai.fields import CHAT_FIELDS, COMPLETION_FIELDS
-from forebay.server.openai.parse import check_model, check_token_ids, parse, parse_messages, parse_prompts, shorten
+from forebay.server.openai.messages import parse_messages, template_arguments
+from forebay.server.openai.parse import check_model, check_token_ids, parse, parse_prompts, shorten
 from forebay.server.openai.requests import ChatBody, CompletionBody, DetokenizeBody
 from forebay.server.openai.sampling import chat_sampling, completion_sampling, include_usage
+from forebay.structured.tools.request import parse_tool_request
 
 HELLO = [{"role": "user", "content": "hello"}]
 
@@ -50,6 +52,8 @@ def read_chat(body: bytes) -> None:
     include_usage(parsed)
     chat_sampling(parsed)
     parse_messages(parsed.messages)
+    template_arguments(parsed, "{{ messages }}")
+    parse_tool_request(parsed.tools, parsed.tool_choice, parsed.parallel_tool_calls)
 
 
 def test_sampling_fields_arrive() -> None:
@@ -154,6 +158,8 @@ def test_wrong_completion_bodies(body: dict[str, Any], param: str, message: str)
     assert "\n" not in caught.value.message
 
 
+CALL: dict[str, Any] = {"id": "1", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}
+
 chat__body__param__message = [
     ({"messages": []}, "messages", "messages must hold at least one message"),
     ({"messages": [5]}, "messages[0]", "messages[0] must be an object, got 5"),
@@ -161,17 +167,35 @@ chat__body__param__message = [
     ({"messages": [{"role": "user"}]}, "messages[0].content", "messages[0].content is required"),
     ({"messages": [{"role": "user", "content": 1}]}, "messages[0].content", "must be a string or an array, got 1"),
     ({"messages": [{"role": "owl", "content": "x"}]}, "messages[0].role", "must be one of system, developer, user"),
-    (
-        {"messages": [{"role": "tool", "content": "x", "tool_call_id": "1"}]},
-        "messages[0].role",
-        "'tool' is not supported",
-    ),
+    ({"messages": [{"role": "function", "content": "x"}]}, "messages[0].role", "use 'tool'"),
+    ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].tool_call_id", "is required with role tool"),
+    ({"messages": [{"role": "user", "content": "x", "tool_call_id": "1"}]}, "messages[0].tool_call_id", "role tool"),
+    ({"messages": [{"role": "assistant"}]}, "messages[0].content", "messages[0].content is required"),
     ({"messages": [*HELLO, {"role": "user", "content": "x", "nam": "y"}]}, "messages[1].nam", "did you mean 'name'?"),
     (
-        {"messages": [{"role": "assistant", "content": "x", "tool_calls": [{"id": "1"}]}]},
-        "messages[0].tool_calls",
-        "tool calls are not implemented",
+        {"messages": [{"role": "assistant", "tool_calls": [{"id": "1"}]}]},
+        "messages[0].tool_calls[0].type",
+        "is required",
     ),
+    (
+        {"messages": [{"role": "user", "content": "x", "tool_calls": [CALL]}]},
+        "messages[0].tool_calls",
+        "belongs to role assistant, got user",
+    ),
+    (
+        {"messages": [{"role": "assistant", "tool_calls": [CALL | {"function": {"name": "f", "arguments": {}}}]}]},
+        "messages[0].tool_calls[0].function.arguments",
+        "must be a string",
+    ),
+    (
+        {"messages": [{"role": "assistant", "tool_calls": [CALL | {"function": {"nam": "f"}}]}]},
+        "messages[0].tool_calls[0].function.nam",
+        "did you mean 'name'?",
+    ),
+    ({"chat_template_kwargs": {"tools": []}}, "chat_template_kwargs.tools", "is set by the server"),
+    ({"reasoning_effort": "high"}, "reasoning_effort", "chat template does not use it"),
+    ({"thinking_token_budget": -1}, "thinking_token_budget", "must be an integer >= 0"),
+    ({"chat_template": "{{ messages }}"}, "chat_template", "a template is code"),
     (
         {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "u"}}]}]},
         "messages[0].content[0].type",
@@ -190,7 +214,10 @@ chat__body__param__message = [
     ({"max_completion_tokens": 0}, "max_completion_tokens", "at least 1, got 0"),
     ({"metadata": {"a": 1}}, "metadata", "every value of metadata must be a string"),
     ({"metadata": {"a" * 65: "b"}}, "metadata", "every key of metadata must be a string of length <= 64"),
-    ({"tools": [{"type": "function"}]}, "tools", "tool calls are not implemented"),
+    ({"tools": [{"type": "function"}]}, "tools[0].function", "is required"),
+    ({"tools": {}}, "tools", "must be an array"),
+    ({"tool_choice": "required"}, "tool_choice", "there are no tools"),
+    ({"parallel_tool_calls": "no"}, "parallel_tool_calls", "must be true or false"),
 ]
 
 
@@ -228,11 +255,22 @@ def test_messages_take_the_form_templates_expect() -> None:
         {"role": "developer", "content": "be brief"},
         {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}], "name": "Ann"},
         {"role": "assistant", "content": "c", "tool_calls": [], "refusal": None},
+        {"role": "assistant", "tool_calls": [CALL, CALL | {"function": {"name": "g", "arguments": '{"a":'}}]},
+        {"role": "tool", "content": "ok", "tool_call_id": "1"},
     ]
     assert parse_messages(raw) == [
         {"role": "system", "content": "be brief"},
         {"role": "user", "content": "a\nb", "name": "Ann"},
         {"role": "assistant", "content": "c"},
+        {
+            "role": "assistant",
+            "content": "",
+            "tool_calls": [
+                {"type": "function", "function": {"name": "f", "arguments": {"a": 1}}, "id": "1"},
+                {"type": "function", "function": {"name": "g", "arguments": '{"a":'}, "id": "1"},
+            ],
+        },
+        {"role": "tool", "content": "ok", "tool_call_id": "1"},
     ]
 
 

@@ -105,6 +105,20 @@ def test_a_later_error_is_the_last_event(error: Exception, code: str) -> None:
     asyncio.run(run())
 
 
+def test_a_face_may_end_its_streams_in_its_own_way() -> None:
+    async def run(source: Source) -> bytes:
+        peer = Peer()
+        response = EventStream(
+            source.events(), {}, write_timeout_s=5.0, done=b"", failed=lambda error: b"failed: %b" % error.code.encode()
+        )
+        await response(SCOPE, peer.receive, peer.send)
+        assert peer.sent[-1]["more_body"] is False
+        return peer.body
+
+    assert asyncio.run(run(Source(ends_at=2))) == b"data: 0\n\ndata: 1\n\n"
+    assert asyncio.run(run(Source(fails_at=1))) == b"data: 0\n\nfailed: numerics"
+
+
 def test_a_disconnect_closes_the_generator() -> None:
     async def run() -> None:
         peer, source = Peer(), Source(hangs_at=3)

@@ -1,7 +1,8 @@
 """Schemas with instances that match and that do not, held against grammars: for tests, and for benchmarks/maskbench.py.
 
 An instance is written as a grammar would: compact, its keys in the order the grammar takes them. That order is found by
-trying, as maskbench's own reorder.py does: a key is next if the grammar takes it and still takes all others it took before.
+trying, as maskbench's own reorder.py does: a key is next if the grammar takes it and still takes all others it took
+before.
 """
 
 from __future__ import annotations
@@ -99,7 +100,15 @@ class Follower:
         if isinstance(value, list):
             parts = (self._text(",") and self._value(v) if i else self._value(v) for i, v in enumerate(value))
             return self._text("[") and all(parts) and self._text("]")
-        return any(self._text(text) for text in spellings(value))
+        return any(map(self._scalar, spellings(value)))
+
+    def _scalar(self, text: str) -> bool:
+        """Taken whole: 2.0 may be the beginning of 2.00 only."""
+        mark = len(self._taken)
+        if self._text(text) and (self._matcher.is_complete or any(map(self._can, ",]}"))):
+            return True
+        self._back(mark)
+        return False
 
     def _members(self, left: dict[str, Any]) -> bool:
         comma = ""
@@ -143,12 +152,13 @@ class Follower:
 
 
 def spellings(value: Any) -> list[str]:
-    """Texts of a scalar: as Python writes it, and a number without an exponent or a zero fraction."""
+    """Texts of a scalar: as Python writes it; of a number also without exponent, without zero fraction, with zeros."""
     texts = [_dumps(value)]
     if isinstance(value, float) and value == int(value):
         texts.append(str(int(value)))
     elif isinstance(value, float):
-        texts.append(np.format_float_positional(value))
+        plain = np.format_float_positional(value)
+        texts += [plain, *(plain + "0" * n for n in range(1, 4))]
     return texts
 
 
@@ -158,17 +168,19 @@ def _dumps(value: Any) -> str:
 
 @dataclass(slots=True)
 class Outcome:
-    """Of one case: refused, or per instance whether it was accepted."""
+    """Of one case: refused, or per instance what was accepted."""
 
     refusal: str | None = None
     compile_s: float = 0.0
-    accepted: dict[str, bool] = field(default_factory=dict)
+    accepted: dict[str, str | None] = field(default_factory=dict)  # the text that was accepted
     failed: dict[str, str] = field(default_factory=dict)  # instances whose matcher met a limit
     masks_s: list[float] = field(default_factory=list)
     num_off_mask: int = 0  # tokens of accepted texts that the mask had left out for another spelling
 
 
-def run_case(compile_schema: Callable[[Any], LLGuidanceGrammar], case: Case, encode: Callable[[str], list[int]]) -> Outcome:
+def run_case(
+    compile_schema: Callable[[Any], LLGuidanceGrammar], case: Case, encode: Callable[[str], list[int]]
+) -> Outcome:
     """Compile, and follow every instance."""
     start = time.perf_counter()
     try:
@@ -179,7 +191,7 @@ def run_case(compile_schema: Callable[[Any], LLGuidanceGrammar], case: Case, enc
     for instance in case.instances:
         try:
             text = Follower(grammar.matcher(), encode).follow(instance.value)
-            outcome.accepted[instance.name] = text is not None
+            outcome.accepted[instance.name] = text
             if text is not None:
                 time_masks(grammar, encode(text), outcome)
         except InvalidValueError as error:
@@ -200,6 +212,33 @@ def time_masks(grammar: LLGuidanceGrammar, ids: list[int], outcome: Outcome) -> 
             break
 
 
+def wrong_accepts(case: Case, outcome: Outcome, *, by_label: bool = False) -> Iterator[tuple[Instance, str]]:
+    """Accepted instances that should not be, each with jsonschema's reason.
+
+    What is judged is the text that was accepted: 12.0, of which 12 is another spelling, is no integer in draft 4.
+    Where the data set calls an instance invalid and jsonschema does not, it counts, unless its text was such another
+    spelling. by_label: take the data set's word alone, as that of the standard's own suite.
+    """
+    validator = validator_of(case.schema) if any(outcome.accepted.values()) and not by_label else None
+    for instance in case.instances:
+        text = outcome.accepted.get(instance.name)
+        if text is None:
+            continue
+        try:
+            error = next(validator.iter_errors(json.loads(text)), None) if validator else None
+        except Exception as problem:  # a schema that jsonschema cannot follow, such as one with remote references
+            error = None if instance.valid else problem
+        if error is not None:
+            yield instance, str(getattr(error, "message", error))
+        elif not instance.valid and same_text(json.loads(text), instance.value):
+            yield instance, "the data set calls it invalid"
+
+
+def same_text(left: Any, right: Any) -> bool:
+    """Whether two values are written alike but for the order of keys."""
+    return json.dumps(left, sort_keys=True) == json.dumps(right, sort_keys=True)
+
+
 def checked(backend: LLGuidanceBackend) -> Callable[[Any], LLGuidanceGrammar]:
     """Schemas through all checks."""
     return lambda schema: backend.compile(schema_spec(schema))
@@ -215,12 +254,24 @@ def plain_encode(tokenizer: Tokenizer) -> Callable[[str], list[int]]:
     return lambda text: tokenizer.encode(text, add_special_tokens=False)
 
 
+def _python_form(pattern: str) -> str:
+    """A pattern with ECMA-262's white space and end of text."""
+    parts, in_class = [], False
+    for token in re.findall(r"\\.|.", pattern, re.DOTALL):
+        if token == r"\s":
+            token = _ECMA_SPACE if in_class else f"[{_ECMA_SPACE}]"
+        elif token == "$" and not in_class:
+            token = r"\Z"
+        in_class = token == "[" or (in_class and token != "]")
+        parts.append(token)
+    return "".join(parts)
+
+
 def _ecma_pattern(validator: Validator, pattern: str, instance: Any, schema: Any) -> Iterator[ValidationError]:
     """Patterns as ECMA-262 reads them, as near as Python's re comes."""
     if isinstance(instance, str):
-        plain = re.sub(r"(?<!\\)((?:\\\\)*)\\s", rf"\1[{_ECMA_SPACE}]", re.sub(r"\[\\s\]", f"[{_ECMA_SPACE}]", pattern))
         try:
-            found = re.search(plain, instance, re.ASCII)
+            found = re.search(_python_form(pattern), instance, re.ASCII)
         except re.error:
             return
         if not found:

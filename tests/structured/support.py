@@ -17,7 +17,24 @@ from forebay.tokenizer import Tokenizer
 from forebay.tokenizer.pieces import Pieces
 from forebay.tokenizer.tokenizer import SpecialTokens
 
-WORDS = ('":', '","', '":"', '"}', '{"', "}}", "true", "false", "null", "name", "na", "order", "orderId", "  ", ", ", "\n")
+WORDS = (
+    '":',
+    '","',
+    '":"',
+    '"}',
+    '{"',
+    "}}",
+    "true",
+    "false",
+    "null",
+    "name",
+    "na",
+    "order",
+    "orderId",
+    "  ",
+    ", ",
+    "\n",
+)
 EOS, TURN, CALL = 256 + len(WORDS), 257 + len(WORDS), 258 + len(WORDS)  # ids of </s>, <|turn|> and <|call|>
 VOCAB_SIZE = CALL + 1
 ROWS = 300  # of the output layer: more than there are tokens

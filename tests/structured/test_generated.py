@@ -14,13 +14,22 @@ from tests.structured.support import compiled_schema, generate
 from tests.support.shared import shared_path
 
 SCHEMAS: list[Any] = [
-    {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "string", "pattern": "^[a-c]+$"}}, "required": ["b"]},
-    {"type": "array", "items": {"type": "number", "multipleOf": 0.25, "minimum": -2, "exclusiveMaximum": 3}, "maxItems": 4},
-    {"type": "object", "patternProperties": {"^x-": {"type": "boolean"}}, "additionalProperties": {"type": "null"}, "minProperties": 1},
-    {"anyOf": [{"type": "string", "format": "date"}, {"type": "string", "format": "ipv6"}, {"type": "string", "format": "uuid"}]},
-    {"type": "object", "properties": {"k": {"enum": ["a", 2, None, [1]]}, "s": {"type": "string", "minLength": 1, "maxLength": 3}}, "required": ["k", "s"], "additionalProperties": False},
-    {"$ref": "#/$defs/t", "$defs": {"t": {"type": ["object", "null"], "properties": {"l": {"$ref": "#/$defs/t"}}, "additionalProperties": False}}},
-    {"allOf": [{"type": "object", "properties": {"a": {"type": "string"}}}, {"properties": {"a": {"maxLength": 2}, "b": {"type": "integer"}}, "required": ["b"]}]},
+    {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "string", "pattern": "^[a-c]+$"}},
+        "required": ["b"]},
+    {"type": "array", "items": {"type": "number", "multipleOf": 0.25, "minimum": -2, "exclusiveMaximum": 3},
+        "maxItems": 4},
+    {"type": "object", "patternProperties": {"^x-": {"type": "boolean"}}, "additionalProperties": {"type": "null"},
+        "minProperties": 1},
+    {"anyOf": [{"type": "string", "format": "date"}, {"type": "string", "format": "ipv6"},
+        {"type": "string", "format": "uuid"}]},
+    {"type": "object",
+        "properties": {"k": {"enum": ["a", 2, None, [1]]}, "s": {"type": "string", "minLength": 1, "maxLength": 3}},
+            "required": ["k", "s"], "additionalProperties": False},
+    {"$ref": "#/$defs/t",
+        "$defs": {"t": {"type": ["object", "null"], "properties": {"l": {"$ref": "#/$defs/t"}},
+            "additionalProperties": False}}},
+    {"allOf": [{"type": "object", "properties": {"a": {"type": "string"}}},
+        {"properties": {"a": {"maxLength": 2}, "b": {"type": "integer"}}, "required": ["b"]}]},
 ]  # fmt: skip
 
 

@@ -10,21 +10,45 @@ import pytest
 from forebay.errors import InvalidValueError
 from forebay.structured import GrammarLimits, check
 from forebay.structured.json_schema import rewrite_schema
-from forebay.structured.json_schema.keywords import ANNOTATIONS, ENFORCED, REFUSED
+from forebay.structured.json_schema.keywords import ANNOTATIONS, ENFORCED, FOREIGN, IDENTIFIERS, REFUSED
 from forebay.structured.limits import DEFAULT_LIMITS
 from forebay.structured.refusal import Refusal, json_pointer
 from tests.structured.support import accepts, compiled_schema, schema_spec, spec
 
 OBJECT = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"], "additionalProperties": False}
 
+# what makes a refused keyword mean something
+COMPANY: dict[str, dict[str, Any]] = {
+    "if": {"then": {}}, "then": {"if": {}}, "else": {"if": {}}, "minContains": {"contains": {}},
+        "maxContains": {"contains": {}},
+    "unevaluatedProperties": {"allOf": [{}]}, "unevaluatedItems": {"allOf": [{}]},
+}  # fmt: skip
+
 # schema, pointer, a word of the reason
 REFUSALS: list[tuple[Any, str, str]] = [
-    *(({keyword: True}, f"/{keyword}", "cannot be enforced") for keyword in sorted(REFUSED)),
-    ({"allOf": [{"properties": {"x/y": {"items": {"not": {}}}}}]}, "/allOf/0/properties/x~1y/items/not", "must not match"),
-    ({"$defs": {"a": {"if": {}}}, "anyOf": [{"$ref": "#/$defs/a"}]}, "/$defs/a/if", "must not match"),
-    ({"x-guidance": {"lenient": True}}, "/x-guidance", "unknown keyword"),
+    *(({keyword: {"type": "object"}, **COMPANY.get(keyword, {})}, f"/{keyword}",
+        "cannot be enforced") for keyword in sorted(REFUSED)),
+    *(({keyword: True}, f"/{keyword}", "cannot be enforced") for keyword in sorted(FOREIGN)),
+    ({"allOf": [{"properties": {"x/y": {"items": {"not": {}}}}}]}, "/allOf/0/properties/x~1y/items/not",
+        "must not match"),
+    ({"$defs": {"a": {"if": {}, "else": {}}}, "anyOf": [{"$ref": "#/$defs/a"}]}, "/$defs/a/if", "must not match"),
     ({"propertys": {}}, "/propertys", "did you mean 'properties'"),
-    ({"nullable": True, "type": "string"}, "/nullable", "unknown keyword"),
+    ({"maxLenght": 3}, "/maxLenght", "did you mean 'maxLength'"),
+    ({"tpye": "string"}, "/tpye", "did you mean 'type'"),
+    ({"additional_properties": False}, "/additional_properties", "did you mean 'additionalProperties'"),
+    ({"type": "object", "patternProperties": {"a": {}}, "propertyNames": {"pattern": "a"}}, "/propertyNames",
+        "cannot be enforced"),
+    ({"properties": {"a": {}}, "propertyNames": {"pattern": "a"}}, "/propertyNames", "cannot be enforced"),
+    ({"propertyNames": {"$ref": "#/$defs/none"}}, "/propertyNames/$ref", "leads nowhere"),
+    ({"const": "a\0"}, "/const", "U+0000"),
+    ({"enum": ["b", {"a\0": ["\x7f"]}]}, "/enum", "U+007F"),
+    ({"oneOf": [{"type": "integer"}, {"type": ["string", "number"]}]}, "/oneOf", "alternatives 0 and 1"),
+    ({"items": {"oneOf": [{"const": 1}, {"const": 2}, {"enum": [3, 1.0]}]}}, "/items/oneOf", "alternatives 0 and 2"),
+    ({"oneOf": [{"$ref": "#/$defs/t"}, {"$ref": "#/$defs/t"}],
+        "$defs": {"t": {"type": "object", "properties": {"t": {"$ref": "#/$defs/t"}}}}}, "/oneOf",
+            "alternatives 0 and 1"),
+    ({"properties": {f"p{i}": {} for i in range(65)}, "minProperties": 1}, "/minProperties", "more than 64"),
+    ({"properties": {"a": {}}, "maxProperties": 1}, "/maxProperties", "all of properties are required"),
     ({"type": "any"}, "/type", "must be one or more of"),
     ({"type": []}, "/type", "must be one or more of"),
     ({"properties": []}, "/properties", "object of schemas"),
@@ -37,7 +61,7 @@ REFUSALS: list[tuple[Any, str, str]] = [
     ({"maxLength": 1.5}, "/maxLength", "integer from 0"),
     ({"maxItems": 10**9}, "/maxItems", "integer from 0"),
     ({"format": "date-times"}, "/format", "not checked here"),
-    ({"type": "integer", "format": "int32"}, "/format", "not checked here"),
+    ({"type": "integer", "format": "int16"}, "/format", "not checked here"),
     ({"pattern": "(?=a)"}, "/pattern", "look-around"),
     ({"patternProperties": {"(a": {}}}, "/patternProperties/(a", "without its"),
     ({"patternProperties": {"[ab]": {}, "[a-b]": {}, r"\x61": {}, "a": {}}}, "/patternProperties", "mean the same"),
@@ -62,12 +86,20 @@ REFUSALS: list[tuple[Any, str, str]] = [
     ({"$ref": "#"}, "/", "refers back to itself"),
     ({"anyOf": [{"type": "null"}, {"$ref": "#"}]}, "/", "refers back to itself"),
     ({"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]}, "/", "no finite value"),
-    ({"properties": {"a": {"$ref": "#/$defs/x"}}, "$defs": {"x": {"type": "array", "items": {"$ref": "#/$defs/x"}, "minItems": 1}}}, "/", "no finite value"),
-    ({"$id": "http://a/", "properties": {"b": {"$id": "http://b/", "properties": {"c": {"$ref": "#"}}}}}, "/properties/b/$id", "changes where"),
+    ({"properties": {"a": {"$ref": "#/$defs/x"}},
+        "$defs": {"x": {"type": "array", "items": {"$ref": "#/$defs/x"}, "minItems": 1}}}, "/", "no finite value"),
+    ({"$id": "http://a/", "properties": {"b": {"$id": "http://b/", "properties": {"c": {"$ref": "#"}}}}},
+        "/properties/b/$id", "changes where"),
+    ({"$ref": "#/$defs/b/$defs/c", "$defs": {"b": {"$id": "b", "$defs": {"c": {"items": {"$ref": "#"}}}}}},
+        "/$defs/b/$id", "changes where"),
+    ({"type": "integer", "maximum": 2**60 + 1}, "/maximum", "2^53"),
     ({"$schema": "http://json-schema.org/draft-03/schema#"}, "/$schema", "unknown draft"),
     ({"$schema": "https://json-schema.org/draft/2020-12/schema", "items": [{}]}, "/items", "prefixItems"),
     ({"$schema": "http://json-schema.org/draft-07/schema#", "prefixItems": [{}]}, "/", "not a keyword of draft-07"),
-    ({"properties": {"a": {"$schema": "http://json-schema.org/draft-07/schema#"}}}, "/properties/a/$schema", "another draft"),
+    ({"properties": {"a": {"$schema": "http://json-schema.org/draft-03/schema#"}}}, "/properties/a/$schema",
+        "unknown draft"),
+    ({"items": {"$schema": "https://json-schema.org/draft/2020-12/schema", "properties": {"a": {"items": [{}]}}}},
+        "/items/properties/a/items", "prefixItems"),
     (False, "/", "nothing matches"),
     (3, "/", "must be an object or true or false"),
 ]  # fmt: skip
@@ -84,14 +116,42 @@ def test_refuses_what_it_cannot_enforce_and_says_where(schema: Any, pointer: str
 
 def test_every_keyword_of_the_standard_has_a_verdict() -> None:
     """The keywords of draft 2020-12 and those that older drafts had: none passes in silence."""
-    standard = """$id $schema $ref $anchor $dynamicRef $dynamicAnchor $vocabulary $comment $defs prefixItems items contains
-        additionalProperties properties patternProperties dependentSchemas propertyNames if then else allOf anyOf oneOf not
-        unevaluatedItems unevaluatedProperties type const enum multipleOf maximum exclusiveMaximum minimum exclusiveMinimum
-        maxLength minLength pattern maxItems minItems uniqueItems maxContains minContains maxProperties minProperties
-        required dependentRequired title description default deprecated readOnly writeOnly examples format contentEncoding
-        contentMediaType contentSchema additionalItems dependencies $recursiveRef $recursiveAnchor definitions id"""
-    known = {"$id", "id", "$schema", "$defs", "definitions"} | ENFORCED | ANNOTATIONS | REFUSED.keys()
-    assert set(standard.split()) == known
+    standard = """
+        $id $schema $ref $anchor $dynamicRef $dynamicAnchor $vocabulary $comment $defs prefixItems items contains
+        additionalProperties properties patternProperties dependentSchemas propertyNames if then else allOf anyOf
+        oneOf not unevaluatedItems unevaluatedProperties type const enum multipleOf maximum exclusiveMaximum minimum
+        exclusiveMinimum maxLength minLength pattern maxItems minItems uniqueItems maxContains minContains
+        maxProperties minProperties required dependentRequired title description default deprecated readOnly
+        writeOnly examples format contentEncoding contentMediaType contentSchema additionalItems dependencies
+        $recursiveRef $recursiveAnchor definitions id
+    """
+    openapi = {"discriminator"}
+    assert (
+        set(standard.split()) | openapi
+        == {"$defs", "definitions"} | IDENTIFIERS | ENFORCED | ANNOTATIONS | REFUSED.keys()
+    )
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"not": False}, {"if": {"type": "string"}}, {"then": False}, {"minContains": 3}, {"dependencies": {}},
+            {"nullable": False},
+        {"propertyNames": {}}, {"readonly": True}, {"x-order": 3}, {"_format": "date"}, {"links": []},
+        {"contentMediaType": "image/png"}, {"$anchor": "here"}, {"discriminator": {"propertyName": "kind"}},
+            {"javaType": "int"},
+    ],
+    ids=json.dumps,
+)  # fmt: skip
+def test_what_forbids_nothing_is_taken(schema: Any) -> None:
+    assert rewrite_schema({"type": "integer", **schema}, DEFAULT_LIMITS) == {"type": "integer"}
+
+
+def test_unknown_keywords_are_few_and_not_in_strict_schemas() -> None:
+    with pytest.raises(Refusal, match="more than 500 different unknown"):
+        rewrite_schema({"items": {f"x-{i}": 1 for i in range(501)}}, DEFAULT_LIMITS)
+    with pytest.raises(InvalidValueError, match="at /x-a: unknown keyword"):
+        check(schema_spec({**OBJECT, "x-a": 1}, strict=True))
 
 
 def test_annotations_go_and_references_lead_to_defs() -> None:
@@ -125,12 +185,15 @@ def test_annotations_go_and_references_lead_to_defs() -> None:
         ({"type": ["null", "boolean"]}, ["null", "true"], ["1", '"x"', "{}"]),
         ({"enum": ["a", 1, {"b": [None, 2.5]}]}, ['"a"', "1", '{"b":[null,2.5]}'], ['"b"', '{"b":[null]}', "2"]),
         ({"const": "</s>"}, ['"</s>"'], ['"<s>"']),
-        ({"type": "array", "items": {"type": "integer"}, "minItems": 1, "maxItems": 2}, ["[1]", "[1,2]"], ["[]", "[1,2,3]", '["a"]']),
+        ({"type": "array", "items": {"type": "integer"}, "minItems": 1, "maxItems": 2}, ["[1]", "[1,2]"],
+            ["[]", "[1,2,3]", '["a"]']),
         ({"prefixItems": [{"const": 1}], "items": False, "type": "array"}, ["[]", "[1]"], ["[2]", "[1,1]"]),
         ({"type": "array", "uniqueItems": True, "maxItems": 1}, ["[]", "[1]"], ["[1,1]"]),
         (OBJECT, ['{"a":"x"}'], ["{}", '{"a":1}', '{"a":"x","b":1}', '{"a": "x"}', '{"a":"x"} ']),
-        ({"type": "object", "additionalProperties": {"type": "null"}, "minProperties": 1}, ['{"k":null}'], ["{}", '{"k":1}']),
-        ({"type": "object", "patternProperties": {"^x": {"type": "integer"}}, "additionalProperties": False}, ["{}", '{"xa":1,"xb":2}'], ['{"xa":"1"}', '{"a":1}']),
+        ({"type": "object", "additionalProperties": {"type": "null"}, "minProperties": 1}, ['{"k":null}'],
+            ["{}", '{"k":1}']),
+        ({"type": "object", "patternProperties": {"^x": {"type": "integer"}}, "additionalProperties": False},
+            ["{}", '{"xa":1,"xb":2}'], ['{"xa":"1"}', '{"a":1}']),
         ({"type": "object", "maxProperties": 1, "additionalProperties": True}, ["{}", '{"a":1}'], ['{"a":1,"b":2}']),
         ({"type": "string", "minLength": 2, "maxLength": 2}, ['"ab"', '"é😀"', '"\\n\\""'], ['"a"', '"abc"', '""']),
         ({"type": "string", "pattern": "^a", "format": "email"}, ['"a@b.c"'], ['"b@b.c"', '"a"']),
@@ -138,10 +201,53 @@ def test_annotations_go_and_references_lead_to_defs() -> None:
         ({"allOf": [{"minimum": 2}, {"maximum": 3}], "type": "integer"}, ["2", "3"], ["1", "4"]),
         ({"anyOf": [{"type": "null"}, {"const": 1}]}, ["null", "1"], ["2"]),
         ({"oneOf": [{"type": "string"}, {"type": "null"}]}, ['"x"', "null"], ["1"]),
-        ({"$ref": "#/$defs/x", "maximum": 4, "$defs": {"x": {"type": "integer", "minimum": 3}}}, ["3", "4"], ["2", "5"]),
-        ({"$schema": "http://json-schema.org/draft-04/schema#", "type": "integer", "minimum": 3, "exclusiveMinimum": True}, ["4"], ["3"]),
-        ({"type": "object", "properties": {"t": {"$ref": "#"}}, "additionalProperties": False}, ["{}", '{"t":{"t":{}}}'], ['{"t":1}']),
+        ({"$ref": "#/$defs/x", "maximum": 4, "$defs": {"x": {"type": "integer", "minimum": 3}}}, ["3", "4"],
+            ["2", "5"]),
+        ({"$schema": "http://json-schema.org/draft-04/schema#", "type": "integer", "minimum": 3,
+            "exclusiveMinimum": True}, ["4"], ["3"]),
+        ({"type": "object", "properties": {"t": {"$ref": "#"}}, "additionalProperties": False},
+            ["{}", '{"t":{"t":{}}}'], ['{"t":1}']),
         ({"properties": {"a": False}, "type": "object"}, ["{}", '{"b":1}'], ['{"a":1}']),
+        ({"type": "object", "properties": {"a\0b": {"const": 1}}, "required": ["a\0b"]}, ['{"a\\u0000b":1}'],
+            ['{"ab":1}']),
+        ({"properties": {"a": {}}, "unevaluatedProperties": False, "type": "object"}, ["{}", '{"a":1}'], ['{"b":1}']),
+        ({"prefixItems": [{}], "unevaluatedItems": False, "type": "array"}, ["[]", "[1]"], ["[1,1]"]),
+        ({"type": "object", "propertyNames": {"enum": ["a", "b"]}, "properties": {"b": {"const": 1}, "c": {}}},
+            ["{}", '{"b":1,"a":2}'], ['{"c":1}', '{"b":2}', '{"d":1}']),
+        ({"type": "object", "propertyNames": {"$ref": "#/$defs/n"}, "additionalProperties": {"const": 1},
+            "$defs": {"n": {"type": "string", "pattern": "^x"}}}, ["{}", '{"x":1,"xy":1}'], ['{"y":1}', '{"x":2}']),
+        ({"type": "object", "propertyNames": {"maxLength": 1}, "required": ["a"]}, ['{"a":1,"b":1}'],
+            ['{"a":1,"bb":1}', "{}"]),
+        ({"type": "object", "properties": {"a": {}, "b": {}}, "additionalProperties": False, "minProperties": 1},
+            ['{"a":1}', '{"b":1}', '{"a":1,"b":2}'], ["{}"]),
+        ({"type": "object", "properties": {"a": {}, "b": {}}, "additionalProperties": False, "maxProperties": 1},
+            ["{}", '{"a":1}', '{"b":1}'], ['{"a":1,"b":2}']),
+        ({"type": "object", "properties": {"a": {}, "b": {}}, "additionalProperties": False, "maxProperties": 2},
+            ["{}", '{"a":1,"b":2}'], ['{"c":1}']),
+        ({"oneOf": [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/b"}], "discriminator": {"propertyName": "t"},
+            "$defs": {k: {"type": "object", "properties": {"t": {"const": k}, k: {"type": "integer"}},
+                "required": ["t", k]} for k in "ab"}}, ['{"t":"a","a":1}', '{"t":"b","b":1}'],
+                    ['{"t":"a","b":1}', '{"t":"c"}', "{}"]),
+        ({"type": "object", "oneOf": [{"properties": {"a": {"const": k}}, "required": ["a"]} for k in (1, 2)]},
+            ['{"a":1}', '{"a":2}'], ['{"a":3}', "{}", "1"]),
+        ({"oneOf": [{"maximum": 1, "type": "number"}, {"exclusiveMinimum": 1, "type": "number"}]}, ["1", "1.5"],
+            ['"x"']),
+        ({"$schema": "http://json-schema.org/draft-07/schema#",
+            "properties": {"a": {"$id": "#here", "$ref": "#/definitions/n"}}, "type": "object",
+                "definitions": {"n": {"id": "x", "type": "null"}}}, ['{"a":null}'], ['{"a":1}']),
+        ({"type": "array",
+            "items": {"$schema": "http://json-schema.org/draft-04/schema#", "type": "integer", "minimum": 3,
+                "exclusiveMinimum": True}}, ["[4]"], ["[3]"]),
+        ({"type": "integer", "format": "int32"}, [str(2**31 - 1), str(-(2**31))], [str(2**31), str(-(2**31) - 1)]),
+        ({"type": "integer", "format": "int64", "minimum": 2**60}, [str(2**60), str(2**62 + 1)],
+            [str(2**60 - 1), str(2**63)]),
+        (
+            {"properties": {"a": {}, "b": {}, "c": {}}, "required": ["c"], "minProperties": 2},
+            ['{"a":1,"c":1}', '{"b":1,"c":1}', '{"c":1,"d":1}', '{"a":1,"b":1,"c":1,"d":1}', "1"],
+            ["{}", '{"c":1}', '{"a":1}', '{"a":1,"b":1}'],
+        ),
+        ({"oneOf": [{"const": "x"}, {"const": 1}], "anyOf": [{"type": "string"}, {"type": "null"}]}, ['"x"'],
+            ["1", "null"]),
     ],
     ids=lambda v: json.dumps(v)[:40],
 )  # fmt: skip
@@ -207,6 +313,15 @@ def test_strict_schemas_must_be_closed(schema: Any, pointer: str, reason: str) -
 
 def test_strict_takes_what_openai_takes() -> None:
     check(schema_spec({**OBJECT, "properties": {"a": {"anyOf": [OBJECT, {"type": "null"}]}}}, strict=True))
+
+
+def test_a_oneof_of_many_alternatives_is_looked_at_for_a_bounded_time() -> None:
+    tags = [{"type": "object", "properties": {"t": {"const": i}}, "required": ["t"]} for i in range(2000)]
+    assert len(rewrite_schema({"oneOf": tags}, DEFAULT_LIMITS)["anyOf"]) == 2000
+    two = [{"properties": {"t": {"const": i}, "u": {"const": i}}, "required": ["tu"[i % 2]]} for i in range(2000)]
+    assert "anyOf" in rewrite_schema({"type": "object", "oneOf": two[:50]}, DEFAULT_LIMITS)
+    with pytest.raises(Refusal, match="alternatives"):
+        rewrite_schema({"type": "object", "oneOf": two}, DEFAULT_LIMITS)
 
 
 def test_limits_are_of_the_caller() -> None:

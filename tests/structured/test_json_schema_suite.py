@@ -12,6 +12,19 @@ from tests.structured.harness import Case, checked, run_case, suite_cases
 from tests.structured.support import encode, tiny_backend
 from tests.support.shared import shared_path
 
+# Where valid instances are not accepted: formats are asserted, not annotations, and are narrower than their standards
+# (see docs/structured.md); what stands beside a $ref counts in draft 7 as well.
+NARROWER = {
+    "draft2020-12/format",
+    "draft7/ref",
+    "draft2020-12/optional/format/email",
+    *(
+        f"{draft}/optional/format/{name}"
+        for draft in ("draft2020-12", "draft7")
+        for name in ("date-time", "time", "hostname", "json-pointer")
+    ),
+}
+
 
 @pytest.fixture(scope="module")
 def cases() -> list[Case]:
@@ -34,7 +47,7 @@ def test_nothing_invalid_is_accepted(
 ) -> None:
     ours: Counter[str] = Counter()
     theirs: Counter[str] = Counter()
-    wrong = []
+    wrong, missed = [], set()
     for case in cases:
         draft, _, file = case.group.partition("/")
         schema = case.schema
@@ -43,13 +56,18 @@ def test_nothing_invalid_is_accepted(
         outcome = run_case(checked(tiny_backend()), Case(case.name, case.group, schema, case.instances), encode)
         for instance in case.instances:
             theirs[expected.get(draft, {}).get(file, {}).get(case.name, {}).get(instance.name, "not known")] += 1
-            accepted = outcome.accepted.get(instance.name)
-            verdict = "refused" if accepted is None else "pass" if accepted == instance.valid else "false_negative"
-            if accepted and not instance.valid:
+            accepted = outcome.accepted.get(instance.name) is not None
+            verdict = "pass" if accepted == instance.valid else "false_negative"
+            if outcome.refusal is not None:
+                verdict = "refused"
+            elif accepted and not instance.valid:
                 verdict = "false_positive"
                 wrong.append((case.group, case.name, instance.name))
+            elif not accepted and instance.valid:
+                missed.add(case.group)
             ours[verdict] += 1
     with capsys.disabled():
         print(f"\nJSON Schema Test Suite: here {dict(ours)}; llguidance by itself {dict(theirs)}")
     assert wrong == []
-    assert ours["pass"] > 0.97 * (ours["pass"] + ours["false_negative"])
+    assert not missed - NARROWER
+    assert ours["pass"] > 2 * theirs["pass"]

@@ -35,7 +35,10 @@ from tests.tokenizer.vocabularies import GGUF_NAMES, gguf_tokenizer, stories_tok
 
 PERSON = {
     "type": "object",
-    "properties": {"name": {"type": "string", "maxLength": 20}, "age": {"type": "integer", "minimum": 0, "maximum": 150}},
+    "properties": {
+        "name": {"type": "string", "maxLength": 20},
+        "age": {"type": "integer", "minimum": 0, "maximum": 150},
+    },
     "required": ["name", "age"],
     "additionalProperties": False,
 }
@@ -225,11 +228,15 @@ def test_a_limit_that_others_have_used_up_does_not_end_a_request() -> None:
 def test_a_grammar_that_meets_a_limit_by_itself_ends_with_an_error_not_with_a_short_output() -> None:
     grammar = LLGuidanceGrammar(tiny_backend(), tiny_text({"type": "string", "maxLength": 400}), "field")
     matcher = grammar.matcher()
-    with pytest.raises(InvalidValueError, match="too complex") as caught:
+
+    def write() -> None:
         for byte in b'"' + b"x" * 300:
             if not allowed(matcher) - {EOS, TURN}:
                 break
             feed(matcher, [byte])
+
+    with pytest.raises(InvalidValueError, match="too complex") as caught:
+        write()
     assert caught.value.param == "response_format"
 
 
@@ -250,10 +257,21 @@ def test_forced_text_is_tokenized_as_the_model_knows_it(name: str) -> None:
     """Real vocabularies: the ids of forced text spell it, and are the tokenizer's own where it keeps the text."""
     tokenizer: Tokenizer = stories_tokenizer() if name == "stories" else gguf_tokenizer(name)
     table = TokenTable(tokenizer, tokenizer.vocab_size, tokenizer.eos_token_ids or [0])
-    for text in ('{"name":"', '","age":', "orderId", " leading space", "é😀", "\n\t", "</s><|im_end|><|endoftext|>", "1"):
+    for text in (
+        '{"name":"',
+        '","age":',
+        "orderId",
+        " leading space",
+        "é😀",
+        "\n\t",
+        "</s><|im_end|><|endoftext|>",
+        "1",
+    ):
         ids = table(text)
         assert b"".join(table.tokens[i] for i in ids) == text.encode()
         assert not set(ids) & set(table.special_token_ids)
         own = tokenizer.encode(text, add_special_tokens=False)
-        if b"".join(tokenizer.token_bytes(i) for i in own) == text.encode() and not set(own) & set(table.special_token_ids):
+        if b"".join(tokenizer.token_bytes(i) for i in own) == text.encode() and not set(own) & set(
+            table.special_token_ids
+        ):
             assert ids == own

@@ -16,13 +16,17 @@ BOUNDS = ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum")
 
 def halves(limit: int) -> st.SearchStrategy[int | float]:
     """Integers, and numbers of a few decimals, near zero and near each other."""
-    decimals = st.tuples(st.integers(-limit * 100, limit * 100), st.sampled_from([1, 10, 100])).map(lambda t: t[0] / t[1])
+    decimals = st.tuples(st.integers(-limit * 100, limit * 100), st.sampled_from([1, 10, 100])).map(
+        lambda t: t[0] / t[1]
+    )
     return st.one_of(st.integers(-limit, limit), decimals)
 
 
 def texts_near(values: list[int | float]) -> list[str]:
     """Numbers around bounds, as JSON writes them without an exponent."""
-    steps = [Decimal(s) for s in ("0", "1", "-1", "0.1", "-0.1", "0.01", "-0.01", "0.001", "-0.001", "0.5", "10", "-10")]
+    steps = [
+        Decimal(s) for s in ("0", "1", "-1", "0.1", "-0.1", "0.01", "-0.01", "0.001", "-0.001", "0.5", "10", "-10")
+    ]
     near = {Decimal(repr(v)) + step for v in values for step in steps} | {Decimal(0), Decimal("0.05"), Decimal(-3)}
     plain = {f"{n:f}" for n in near}
     shorter = {t.rstrip("0").rstrip(".") if "." in t else t for t in plain}

@@ -19,7 +19,9 @@ from forebay.errors import ForebayError, SetupError
 from forebay.observe.metrics import METRICS
 from forebay.profile.schema import SECTIONS
 from forebay.profile.settings import settings_of, toml_value
-from forebay.server.openai.fields import CHAT_FIELDS, COMPLETION_FIELDS, Kind
+from forebay.server.anthropic.fields import BLOCKS, COUNT_TOKENS_FIELDS, MESSAGES_FIELDS
+from forebay.server.openai.fields import CHAT_FIELDS, COMPLETION_FIELDS, FieldTable, Kind
+from forebay.server.openai.responses.fields import INPUT_TOKENS_FIELDS, RESPONSE_FIELDS
 from forebay.weights.conversion import bits, decide
 from forebay.weights.formats import FORMATS
 
@@ -82,14 +84,35 @@ def buckets() -> Iterator[str]:
 
 def openai_fields() -> Iterator[str]:
     """Every field of the two generation endpoints: which of them has it, and what becomes of it."""
-    both = COMPLETION_FIELDS | CHAT_FIELDS
+    yield from _fields({"completions": COMPLETION_FIELDS, "chat": CHAT_FIELDS})
+
+
+def responses_fields() -> Iterator[str]:
+    yield from _fields({"responses": RESPONSE_FIELDS, "input_tokens": INPUT_TOKENS_FIELDS})
+
+
+def anthropic_fields() -> Iterator[str]:
+    yield from _fields({"messages": MESSAGES_FIELDS, "count_tokens": COUNT_TOKENS_FIELDS})
+
+
+def anthropic_blocks() -> Iterator[str]:
+    """What becomes of each kind of content block."""
+    yield from _table("block", "", "")
+    for name, f in BLOCKS.items():
+        yield _row(f"`{name}`", f.kind.value, f.why)
+
+
+def _fields(tables: dict[str, FieldTable]) -> Iterator[str]:
+    """The rows of all tables by kind; with several tables a column for each says which fields it has."""
+    rows = {name: field for table in tables.values() for name, field in table.items()}
+    columns = list(tables) if len(tables) > 1 else []
     for kind in Kind:
         neutral = ["passes"] if kind is Kind.REFUSED else []
         yield from ["", f"**{kind.value.capitalize()}**", ""]
-        yield from _table("field", "completions", "chat", *neutral, "")
-        for name, f in both.items():
+        yield from _table("field", *columns, *neutral, "")
+        for name, f in rows.items():
             if f.kind is kind:
-                marks = ["yes" if name in table else "" for table in (COMPLETION_FIELDS, CHAT_FIELDS)]
+                marks = ["yes" if name in tables[column] else "" for column in columns]
                 passes = [" ".join(f"`{json.dumps(value)}`" for value in f.neutral)] if neutral else []
                 yield _row(f"`{name}`", *marks, *passes, f.why)
 
@@ -135,6 +158,9 @@ TABLES = {
         metrics,
         errors,
         openai_fields,
+        responses_fields,
+        anthropic_fields,
+        anthropic_blocks,
         layers,
         workload_flags,
         buckets,

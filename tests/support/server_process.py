@@ -10,8 +10,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import httpx
 
@@ -19,10 +20,12 @@ READY_S = 60.0
 
 
 class ServeCommand:
-    """`forebay serve` as a child process. `url` is where it listens; `log` is a file with its stderr."""
+    """`forebay serve` as a child process. `url` is where it listens; `log` is a file with its stderr; `headers`,
+    such as a key, go with what is asked here."""
 
-    def __init__(self, arguments: list[str], log: Path) -> None:
+    def __init__(self, arguments: list[str], log: Path, headers: Mapping[str, str] | None = None) -> None:
         self.log = log
+        self.headers = dict(headers or {})
         with log.open("wb") as stderr:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "forebay.cli", "serve", *arguments, "--port", "0"],
@@ -30,7 +33,7 @@ class ServeCommand:
                 stderr=stderr,
             )
         self.ready_line, self.curl_line = self._read_line(), self._read_line()
-        found = re.search(r"http://\S+", self.ready_line)
+        found = re.search(r"https?://\S+", self.ready_line)
         assert found, f"no address in {self.ready_line!r}; the log says:\n{log.read_text()}"
         self.url = found[0]
 
@@ -50,8 +53,10 @@ class ServeCommand:
 
     @property
     def address(self) -> tuple[str, int]:
-        host, _, port = self.url.removeprefix("http://").rpartition(":")
-        return host, int(port)
+        parts = urlsplit(self.url)
+        assert parts.hostname is not None
+        assert parts.port is not None
+        return parts.hostname, parts.port
 
     def engine_pid(self) -> int:
         """Process id of the engine, the server's one child that runs forebay.engine.process."""
@@ -63,7 +68,7 @@ class ServeCommand:
 
     def metric(self, name: str) -> float:
         """A sample of /metrics by its full name with labels."""
-        text = httpx.get(f"{self.url}/metrics").text
+        text = httpx.get(f"{self.url}/metrics", headers=self.headers).text
         values = [line.rsplit(" ", 1)[1] for line in text.splitlines() if line.startswith(f"{name} ")]
         return float(values[0]) if values else 0.0
 
@@ -74,9 +79,9 @@ class ServeCommand:
 
 
 @contextlib.contextmanager
-def running_server(arguments: list[str], log: Path) -> Iterator[ServeCommand]:
+def running_server(arguments: list[str], log: Path, headers: Mapping[str, str] | None = None) -> Iterator[ServeCommand]:
     """A server for the block; killed at its end if it still runs."""
-    server = ServeCommand(arguments, log)
+    server = ServeCommand(arguments, log, headers)
     try:
         yield server
     finally:

@@ -79,7 +79,7 @@ def questions(count: int, model: str) -> list[dict[str, Any]]:
 
 def request_bytes(body: dict[str, Any]) -> bytes:
     data = json.dumps(body).encode()
-    head = "POST /v1/completions HTTP/1.1\r\nHost: soak\r\nConnection: close\r\nContent-Type: application/json\r\n"
+    head = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n"
     return f"{head}Content-Length: {len(data)}\r\n\r\n".encode() + data
 
 

@@ -40,7 +40,9 @@ def test_a_spelled_token_is_text(name: str) -> None:
 def test_messages_without_one_are_encoded_as_ever() -> None:
     tokenizer, _ = chat_tokenizer("qwen2")
     messages = [{"role": "user", "content": "Is 3 < 4 |> 5?"}]
-    assert tokenizer.encode_chat(messages) == tokenizer.encode(tokenizer.render_chat(messages), add_special_tokens=False)
+    assert tokenizer.encode_chat(messages) == tokenizer.encode(
+        tokenizer.render_chat(messages), add_special_tokens=False
+    )
 
 
 def test_names_calls_and_tools_are_covered() -> None:

@@ -23,6 +23,7 @@ COMMANDS = {
     "chat": "Talk to a model in the terminal.",
     "doctor": "Show this machine, and every setting with its reason.",
     "pull": "Fetch a model into the cache, so that it starts offline later.",
+    "keys": "Make, list and remove API keys.",
     "bench": "Measure a server, this engine, or its kernels.",
 }
 

@@ -19,6 +19,7 @@ from forebay.errors import ContextLengthError, UnsupportedModelError
 from forebay.llm import LLM
 from forebay.profile import Profile
 from forebay.profile.schema import with_values
+from forebay.tokenizer import ChatPrompt
 
 Message = dict[str, Any]
 COMMANDS = "/reset forgets the conversation, /exit leaves, Ctrl-C cancels an answer"
@@ -58,15 +59,17 @@ class TerminalSession:
     def model_name(self) -> str:
         return self._llm.info.model_name
 
-    def render(self, messages: list[Message]) -> str:
+    def render(self, messages: list[Message]) -> ChatPrompt:
         """Messages through the chat template. Raises UnsupportedModelError if there is none."""
         if self._llm.tokenizer.chat_template is None:
             raise UnsupportedModelError(
                 f"{self.model_name} has no chat template; use `forebay generate` with a plain prompt", param="model"
             )
-        return self._llm.tokenizer.render_chat(messages)
+        return self._llm.tokenizer.chat_prompt(messages)
 
-    def answer(self, prompt: str, sampling: SamplingParams, *, add_special_tokens: bool, show: bool = True) -> Answer:
+    def answer(
+        self, prompt: str | ChatPrompt, sampling: SamplingParams, *, add_special_tokens: bool, show: bool = True
+    ) -> Answer:
         """Generate, showing text on stdout as it comes and a summary on stderr. The first Ctrl-C ends it early."""
         seed = secrets.randbits(53) if sampling.seed is None else sampling.seed
         answer, began = Answer(seed), time.monotonic()

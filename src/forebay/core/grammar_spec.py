@@ -14,6 +14,7 @@ class GrammarKind(enum.StrEnum):
     REGEX = "regex"  # source: a pattern that the whole output matches
     CHOICE = "choice"  # source: a JSON list of strings
     GRAMMAR = "grammar"  # source: a Lark grammar, or GBNF
+    TOOL_CALLS = "tool_calls"  # source: Lark that structured/tools has written; never a client's
     STRUCTURAL_TAG = "structural_tag"  # source: JSON with "structures" and "triggers"
 
 

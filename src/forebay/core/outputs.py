@@ -20,6 +20,7 @@ class CompletionChunk(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     token_ids: list[int]
     logprobs: list[TokenLogprobs] | None = None
     finish_reason: str | None = None
+    stop_string: str | None = None  # comes with the finish_reason, if it was a stop string that ended the completion
     num_cached_tokens: int = 0
     events: tuple[Event, ...] = ()
     prompt_logprobs: tuple[TokenLogprobs, ...] = ()

@@ -21,7 +21,7 @@ from forebay.observe.metrics import Metrics
 from forebay.observe.recorder import Recorder
 from forebay.profile import Profile, values
 from forebay.scheduler.admission import Throughput
-from forebay.tokenizer import Tokenizer
+from forebay.tokenizer import ChatPrompt, Tokenizer
 from forebay.weights.sources import resolve_source
 
 T = TypeVar("T")
@@ -109,12 +109,14 @@ class AsyncEngine:
         *,
         request_id: str | None = None,
         tenant: str = "",
+        cache_salt: str = "",
         received_ns: int | None = None,
         add_special_tokens: bool = True,
     ) -> AsyncGenerator[CompletionChunk, None]:
         """Chunks of the n completions of a prompt as they come; `index` says whose.
 
         Closing the generator aborts the request. A reader that falls behind gets several steps merged in one chunk.
+        Requests reuse each other's cached prefix if tenant and cache_salt are equal.
         Raises RequestError subclasses, OverloadedError, UnavailableError, EngineDeadError, RequestAbortedError,
         InternalError.
         """
@@ -123,6 +125,7 @@ class AsyncEngine:
             sampling,
             request_id=request_id,
             tenant=tenant,
+            cache_salt=cache_salt,
             received_ns=received_ns,
             add_special_tokens=add_special_tokens,
         )
@@ -137,6 +140,7 @@ class AsyncEngine:
         *,
         request_id: str | None = None,
         tenant: str = "",
+        cache_salt: str = "",
         received_ns: int | None = None,
         add_special_tokens: bool = True,
     ) -> AddRequest:
@@ -148,11 +152,13 @@ class AsyncEngine:
         inputs = self._front.inputs
         try:
             self._check_open()
-            if isinstance(prompt, str) and len(prompt) > LONG_TEXT:
+            if len(prompt.text if isinstance(prompt, ChatPrompt) else prompt) > LONG_TEXT:
                 ids = await asyncio.to_thread(inputs.tokenize, prompt, add_special_tokens=add_special_tokens)
             else:
                 ids = inputs.tokenize(prompt, add_special_tokens=add_special_tokens)
-            return inputs.request(ids, sampling, request_id=request_id, tenant=tenant, received_ns=received_ns)
+            return inputs.request(
+                ids, sampling, request_id=request_id, tenant=tenant, cache_salt=cache_salt, received_ns=received_ns
+            )
         except ForebayError as error:
             self.metrics.refused(error.label)
             raise

@@ -26,6 +26,7 @@ from forebay.runner.model_runner import ModelRunner
 from forebay.scheduler import Scheduler, SchedulerConfig
 from forebay.structured.grammar import GrammarBackend
 from forebay.structured.guide import GuideMaker
+from forebay.structured.registry import create_grammar_backend
 from forebay.tokenizer import load_tokenizer
 from forebay.weights.checkpoint import Checkpoint, open_checkpoint
 from forebay.weights.conversion import Conversion
@@ -103,11 +104,9 @@ def build_engine_core(
 
 
 def _grammar_backend(profile: Profile, vocab_size: int) -> GrammarBackend:
-    from forebay.structured.llguidance_backend import LLGuidanceBackend  # a library that few requests need
-
     checkpoint = open_checkpoint(resolve_source(profile.model.source))
     try:
-        return LLGuidanceBackend(load_tokenizer(checkpoint), vocab_size=vocab_size)
+        return create_grammar_backend(load_tokenizer(checkpoint), vocab_size)
     finally:
         checkpoint.close()
 

@@ -12,9 +12,9 @@ from forebay.core.clock import Clock
 from forebay.core.messages import AddRequest, EngineInfo
 from forebay.core.sampling_params import SamplingParams
 from forebay.errors import ContextLengthError, InvalidValueError
-from forebay.tokenizer import Tokenizer
+from forebay.tokenizer import ChatPrompt, Tokenizer
 
-Prompt = str | list[int]
+Prompt = str | list[int] | ChatPrompt
 
 # above this many characters tokenizing takes longer than an event loop should be held (about a millisecond)
 LONG_TEXT = 2048
@@ -36,8 +36,8 @@ class InputProcessor:
     def tokenize(self, prompt: Prompt, *, add_special_tokens: bool = True) -> list[int]:
         """Token ids of a text, or the checked ids themselves. Raises InvalidValueError for an empty prompt or an id
         that tokenizer or model do not have, ContextLengthError for a text that no tokenizing could make fit."""
-        if isinstance(prompt, str):
-            self._check_size(prompt)
+        if isinstance(prompt, str | ChatPrompt):
+            self._check_size(prompt if isinstance(prompt, str) else prompt.text)
             token_ids = self._tokenizer.encode(prompt, add_special_tokens=add_special_tokens)
         elif not isinstance(prompt, list | tuple):
             raise InvalidValueError(f"prompt must be text or a list of token ids, got {prompt!r:.80}", param="prompt")
@@ -61,6 +61,7 @@ class InputProcessor:
         *,
         request_id: str | None = None,
         tenant: str = "",
+        cache_salt: str = "",
         received_ns: int | None = None,
     ) -> AddRequest:
         """The message for the engine. Raises ContextLengthError if prompt + max_tokens can never fit, and
@@ -92,7 +93,7 @@ class InputProcessor:
             sampling=sampling,
             max_tokens=max_tokens,
             seed=secrets.randbits(63) if sampling.seed is None else sampling.seed,
-            namespace=self._namespace(tenant, adapter=None),
+            namespace=self._namespace(tenant, cache_salt, adapter=None),
             eos_token_ids=sorted(self._tokenizer.eos_token_ids),
             tenant=tenant,
             received_ns=now_ns if received_ns is None else received_ns,
@@ -155,7 +156,7 @@ class InputProcessor:
             )
         return asked
 
-    def _namespace(self, tenant: str, adapter: str | None) -> str:
+    def _namespace(self, tenant: str, cache_salt: str, adapter: str | None) -> str:
         """Root of the block hash chain: everything that changes hidden states or trust."""
-        parts = (tenant, self._model_digest, self._tokenizer.digest, adapter, self._info.answer_class)
+        parts = (tenant, cache_salt, self._model_digest, self._tokenizer.digest, adapter, self._info.answer_class)
         return hashlib.sha256(msgspec.msgpack.encode(parts)).hexdigest()

@@ -58,6 +58,7 @@ class _Child:
             token_ids=token_ids,
             logprobs=None if output.logprobs is None else output.logprobs[: len(token_ids)],
             finish_reason=ended,
+            stop_string=None if ended is None else self._stops.matched,
             num_cached_tokens=output.num_cached_tokens,
             events=output.events,
             prompt_logprobs=output.prompt_logprobs,

@@ -15,12 +15,17 @@ from starlette.responses import Response
 from forebay.engine.async_engine import AsyncEngine
 from forebay.errors import ForebayError
 from forebay.server import health
+from forebay.server.anthropic.messages import count_tokens, messages
+from forebay.server.anthropic.requests import CountTokensBody, MessagesBody
+from forebay.server.auth import OPEN_PATHS
 from forebay.server.errors import on_forebay_error, on_http_exception
 from forebay.server.gateway import Gateway
+from forebay.server.models import get_model, list_models
 from forebay.server.openai.chat import chat_completions
 from forebay.server.openai.completions import completions
-from forebay.server.openai.models import get_model, list_models
 from forebay.server.openai.requests import ChatBody, CompletionBody, DetokenizeBody, TokenizeBody
+from forebay.server.openai.responses.create import compact, create_response, input_tokens, stored_response
+from forebay.server.openai.responses.requests import InputTokensBody, ResponseBody
 from forebay.server.openai.tokenize import detokenize, tokenize
 from forebay.server.state import ServerSettings, ServerState
 from forebay.version import package_version
@@ -31,6 +36,15 @@ Handler = Callable[[ServerState, Request], Awaitable[Response]]
 ROUTES: tuple[tuple[str, str, Handler, type[msgspec.Struct] | None, str], ...] = (
     ("POST", "/v1/completions", completions, CompletionBody, "Complete prompts."),
     ("POST", "/v1/chat/completions", chat_completions, ChatBody, "Answer a conversation."),
+    ("POST", "/v1/responses", create_response, ResponseBody, "Answer a conversation; nothing is stored."),
+    ("POST", "/v1/responses/input_tokens", input_tokens, InputTokensBody, "Tokens of such a conversation."),
+    ("POST", "/v1/responses/compact", compact, None, "Always 404: not implemented."),
+    ("GET", "/v1/responses/{response_id}", stored_response, None, "Always 404: responses are not stored."),
+    ("DELETE", "/v1/responses/{response_id}", stored_response, None, "Always 404: responses are not stored."),
+    ("GET", "/v1/responses/{response_id}/input_items", stored_response, None, "Always 404, as above."),
+    ("POST", "/v1/responses/{response_id}/cancel", stored_response, None, "Always 404, as above."),
+    ("POST", "/v1/messages", messages, MessagesBody, "Answer a conversation, in Anthropic's words."),
+    ("POST", "/v1/messages/count_tokens", count_tokens, CountTokensBody, "Tokens of such a conversation."),
     ("GET", "/v1/models", list_models, None, "The served model, with its context length."),
     ("GET", "/v1/models/{model:path}", get_model, None, "The served model by name."),
     ("POST", "/tokenize", tokenize, TokenizeBody, "Token ids of a text or a conversation."),
@@ -40,6 +54,11 @@ ROUTES: tuple[tuple[str, str, Handler, type[msgspec.Struct] | None, str], ...] =
     ("GET", "/version", health.version, None, "Version, model, profile digest and answer class."),
     ("GET", "/metrics", health.metrics, None, "Prometheus text exposition."),
 )
+
+SECURITY_SCHEMES = {
+    "bearer": {"type": "http", "scheme": "bearer"},
+    "x-api-key": {"type": "apiKey", "in": "header", "name": "x-api-key"},
+}
 
 
 def build_app(engine: AsyncEngine, settings: ServerSettings | None = None) -> Gateway:
@@ -68,7 +87,8 @@ def build_app(engine: AsyncEngine, settings: ServerSettings | None = None) -> Ga
             response_class=Response,
             openapi_extra=_request_body(body) if body else None,
         )
-    app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]  # FastAPI's documented way to extend the document
+    guarded = state.settings.api_keys is not None
+    app.openapi = lambda: _openapi(app, guarded)  # type: ignore[method-assign]  # FastAPI's documented way to extend the document
     return Gateway(app, state)
 
 
@@ -84,12 +104,17 @@ def _request_body(body: type[msgspec.Struct]) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 
-def _openapi(app: FastAPI) -> dict[str, Any]:
-    """FastAPI's document plus the schemas of our bodies, made once."""
+def _openapi(app: FastAPI, guarded: bool) -> dict[str, Any]:
+    """FastAPI's document plus the schemas of our bodies and where a key goes, made once."""
     if app.openapi_schema is None:
         document = get_openapi(title=app.title, version=app.version, routes=app.routes)
         bodies = [body for *_, body, _ in ROUTES if body is not None]
         _, schemas = msgspec.json.schema_components(bodies, ref_template="#/components/schemas/{name}")
         document.setdefault("components", {}).setdefault("schemas", {}).update(schemas)
+        if guarded:
+            document["components"]["securitySchemes"] = SECURITY_SCHEMES
+            document["security"] = [{name: []} for name in SECURITY_SCHEMES]
+            for path in OPEN_PATHS:
+                document["paths"][path]["get"]["security"] = []
         app.openapi_schema = document
     return app.openapi_schema

@@ -1,19 +1,37 @@
-"""Every error in OpenAI's shape: {"error": {"message", "type", "param", "code"}}."""
+"""Every error in OpenAI's shape, {"error": {"message", "type", "param", "code"}}, or in the other face's that asked."""
 
 from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Mapping
 
 import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
-from forebay.errors import ForebayError, InternalError, OverloadedError
+from forebay.errors import AuthenticationError, ForebayError, InternalError, OverloadedError
+from forebay.server.anthropic.errors import error_object, is_anthropic, status_of
 
 logger = logging.getLogger(__name__)
 _HTTP_CODES = {404: "not_found", 405: "method_not_allowed", 408: "body_timeout", 415: "unsupported_media_type"}
+
+
+class _ErrorResponse(Response):
+    """`body` is OpenAI's; which face asked is known only when the response meets its request."""
+
+    def __init__(self, body: bytes, status: int, headers: Mapping[str, str] | None, message: str) -> None:
+        super().__init__(body, status, headers, "application/json")
+        self._message = message
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if is_anthropic(scope):
+            self.body = msgspec.json.encode(error_object(self.status_code, self._message))
+            self.headers["content-length"] = str(len(self.body))
+            self.status_code = status_of(self.status_code)
+        await super().__call__(scope, receive, send)
 
 
 def error_body(error: ForebayError) -> bytes:
@@ -21,13 +39,15 @@ def error_body(error: ForebayError) -> bytes:
 
 
 def error_response(error: ForebayError) -> Response:
-    """The HTTP answer for an error; 429 carries Retry-After in whole seconds."""
-    headers = {}
+    """The HTTP answer for an error; 429 carries Retry-After in whole seconds, 401 says how to authenticate."""
+    headers: dict[str, str] = {}
     if isinstance(error, OverloadedError):
         headers["retry-after"] = str(max(1, math.ceil(error.retry_after)))
+    if isinstance(error, AuthenticationError):
+        headers["www-authenticate"] = 'Bearer realm="forebay"'
     if error.http_status in (413, 503):
         headers["connection"] = "close"
-    return Response(error_body(error), error.http_status, headers, "application/json")
+    return _ErrorResponse(error_body(error), error.http_status, headers, error.message)
 
 
 def as_forebay_error(error: Exception) -> ForebayError:
@@ -40,7 +60,7 @@ def as_forebay_error(error: Exception) -> ForebayError:
 async def on_forebay_error(request: Request, error: Exception) -> Response:
     """Also answers for unexpected errors; the gateway logs those."""
     if isinstance(error, InternalError):
-        logger.error("%s %s: %s", request.method, request.url.path, error.message)
+        logger.error("%s %.300r: %s", request.method, request.url.path, error.message)
     return error_response(as_forebay_error(error))
 
 
@@ -56,7 +76,7 @@ async def on_http_exception(request: Request, error: Exception) -> Response:
         message = f"{request.method} is not allowed on {path[:200]}; use {allowed}"
     error_type = "not_found_error" if status == 404 else "invalid_request_error"
     body = _encode(message, error_type, None, _HTTP_CODES.get(status, "invalid_request"))
-    return Response(body, status, error.headers, "application/json")
+    return _ErrorResponse(body, status, error.headers, message)
 
 
 def _encode(message: str, error_type: str, param: str | None, code: str) -> bytes:

@@ -1,4 +1,4 @@
-"""The outermost ASGI layer: what is true of every response, whatever happens inside."""
+"""The outermost ASGI layer: what every request must pass, and what is true of every response."""
 
 from __future__ import annotations
 
@@ -8,27 +8,35 @@ import uuid
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from forebay.errors import ForebayError
+from forebay.server.auth import authenticate
+from forebay.server.cors import Cors
 from forebay.server.errors import as_forebay_error, error_response
+from forebay.server.head import check_head, check_host
 from forebay.server.state import ServerState, draining_error
+from forebay.server.tenants import set_tenant
 
 logger = logging.getLogger(__name__)
 _SANE_ID = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._:/+=@-]{0,127}")
 
 
 class Gateway:
-    """Adds X-Request-Id and X-Forebay-Profile to every response, refuses POST while draining, counts what is in flight,
-    and turns anything unexpected into a 500 of the usual shape."""
+    """Adds X-Request-Id and X-Forebay-Profile to every response, lets in what has a key, finds its tenant, refuses POST
+    while draining, counts what is in flight, and turns anything unexpected into a 500 of the usual shape."""
 
     def __init__(self, app: ASGIApp, state: ServerState) -> None:
         self._app = app
         self.state = state
         self._profile = state.engine.info.profile_digest.encode()
+        origins = state.settings.cors_origins
+        self._inner: ASGIApp = Cors(self._admit, origins) if origins else self._admit
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             raise RuntimeError(f"unsupported ASGI scope {scope['type']!r}")
         request_id = _request_id(scope)
-        added = [(b"x-request-id", request_id), (b"x-forebay-profile", self._profile)]
+        # Anthropic's clients look for the id without the x
+        added = [(b"x-request-id", request_id), (b"request-id", request_id), (b"x-forebay-profile", self._profile)]
         started = False
 
         async def send_with_headers(message: Message) -> None:
@@ -39,24 +47,35 @@ class Gateway:
             await send(message)
 
         try:
-            await self._admit(scope, receive, send_with_headers)
+            await self._inner(scope, receive, send_with_headers)
         except Exception as error:
-            logger.exception("request %s: %s %s failed", request_id.decode(), scope["method"], scope["path"])
+            logger.exception("request %s: %s %.300r failed", request_id.decode(), scope["method"], scope["path"])
             if not started:
                 await error_response(as_forebay_error(error))(scope, receive, send_with_headers)
 
     async def _admit(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            self._check(scope)
+        except ForebayError as error:
+            self.state.engine.metrics.refused(error.label)
+            await error_response(error)(scope, receive, send)
+            return
         if scope["method"] != "POST":
             await self._app(scope, receive, send)
-            return
-        if self.state.draining:
-            await error_response(draining_error())(scope, receive, send)
             return
         self.state.enter()
         try:
             await self._app(scope, receive, send)
         finally:
             self.state.leave()
+
+    def _check(self, scope: Scope) -> None:
+        """In this order, so that a caller without a key learns nothing else."""
+        check_head(scope, self.state.settings)
+        check_host(scope, self.state.settings)
+        set_tenant(scope, authenticate(scope, self.state.settings.api_keys))
+        if self.state.draining and scope["method"] == "POST":
+            raise draining_error()
 
 
 def _request_id(scope: Scope) -> bytes:

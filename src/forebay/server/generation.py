@@ -13,8 +13,10 @@ import msgspec
 from forebay.core.messages import AddRequest
 from forebay.core.outputs import CompletionChunk
 from forebay.core.sampling_params import SamplingParams
+from forebay.engine.input_processor import Prompt
 from forebay.errors import ContextLengthError, InvalidValueError
 from forebay.server.state import ServerState
+from forebay.server.tenants import Tenant
 
 # 53 bits survive every JSON reader that keeps numbers as doubles.
 SEED_BITS = 53
@@ -53,23 +55,26 @@ class Generation:
 async def prepare(
     state: ServerState,
     kind: str,
-    prompts: Sequence[str | list[int]],
+    prompts: Sequence[Prompt],
     sampling: SamplingParams,
     received_ns: int,
+    tenant: Tenant,
     *,
+    cache_salt: str | None = None,
     field: str = "prompt",
     add_special_tokens: bool = True,
     silent: bool = False,
 ) -> Generation:
     """Tokenize and check every prompt, decide seed and max_tokens; nothing is sent yet.
 
-    kind: prefix of the response id. field: what the client calls a prompt, for errors.
+    kind: prefix of the response id, with a dash after it if it does not end in an underscore. cache_salt: the client's
+    field of that name. field: what the client calls a prompt, for errors.
     Raises InvalidValueError, ContextLengthError, UnavailableError, EngineDeadError.
     """
     _check_room(state, len(prompts), sampling.n, field)
     if sampling.seed is None:
         sampling = msgspec.structs.replace(sampling, seed=secrets.randbits(SEED_BITS))
-    id_ = f"{kind}-{secrets.token_hex(16)}"
+    id_ = f"{kind}{'' if kind.endswith('_') else '-'}{secrets.token_hex(16)}"
     requests = []
     for i, prompt in enumerate(prompts):
         try:
@@ -77,6 +82,8 @@ async def prepare(
                 prompt,
                 sampling,
                 request_id=id_ if len(prompts) == 1 else f"{id_}-{i}",
+                tenant=tenant.name,
+                cache_salt=tenant.salt(cache_salt),
                 received_ns=received_ns,
                 add_special_tokens=add_special_tokens,
             )
@@ -151,6 +158,7 @@ class Usage:
 
     generation: Generation
     completion_tokens: int = 0
+    reasoning_tokens: int = 0
     cached: dict[int, int] = field(default_factory=dict)  # prompt index -> tokens found in the prefix cache
 
     def add(self, chunk: CompletionChunk) -> None:
@@ -161,11 +169,15 @@ class Usage:
         if child == 0:
             self.cached[prompt] = chunk.num_cached_tokens
 
+    @property
+    def cached_tokens(self) -> int:
+        return sum(self.cached.values())
+
     def as_dict(self) -> dict[str, object]:
         prompt_tokens = self.generation.num_prompt_tokens
         return {
             "prompt_tokens": prompt_tokens,
             "completion_tokens": self.completion_tokens,
             "total_tokens": prompt_tokens + self.completion_tokens,
-            "prompt_tokens_details": {"cached_tokens": sum(self.cached.values())},
+            "prompt_tokens_details": {"cached_tokens": self.cached_tokens},
         }

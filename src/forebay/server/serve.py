@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import gc
+import ipaddress
 import logging
 import signal
 import socket
+import ssl
 import sys
 import time
 from collections.abc import Awaitable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -23,6 +27,7 @@ from forebay.observe.recorder import Recorder
 from forebay.profile import Profile
 from forebay.server.app import build_app
 from forebay.server.gateway import Gateway
+from forebay.server.http_protocol import LimitedHttp
 from forebay.server.state import ServerSettings, ServerState
 
 logger = logging.getLogger(__name__)
@@ -48,10 +53,12 @@ def serve(
     The port is taken before the model is loaded, and listens once it can answer. Raises SetupError subclasses.
     """
     began = time.monotonic()
-    listener = bind(host, port)
-    config = _uvicorn_config()
-    with contextlib.closing(listener), asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
-        return runner.run(_serve(profile, listener, settings or ServerSettings(), Recorder(record), began))
+    settings = settings or ServerSettings()
+    with contextlib.closing(bind(host, port)) as listener:
+        check_exposure(listener, settings)
+        settings = replace(settings, local_only=settings.api_keys is None and not settings.no_auth)
+        with asyncio.Runner(loop_factory=_uvicorn_config(settings).get_loop_factory()) as runner:
+            return runner.run(_serve(profile, listener, settings, Recorder(record), began))
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -75,16 +82,31 @@ def bind(host: str, port: int) -> socket.socket:
     return listener
 
 
-def _uvicorn_config(app: Gateway | None = None) -> uvicorn.Config:
+def check_exposure(listener: socket.socket, settings: ServerSettings) -> None:
+    """Raises SetupError if other machines can reach a server that asks for no key, unless `no_auth` says so."""
+    address = listener.getsockname()[0]
+    if settings.api_keys is not None or ipaddress.ip_address(address).is_loopback:
+        return
+    if not settings.no_auth:
+        raise SetupError(
+            f"other machines can reach {address} and no API keys are given: make some with `forebay keys add keys.toml "
+            "NAME` and give --api-keys keys.toml, or let anyone in with --no-auth",
+            param="host",
+        )
+    logger.warning("--no-auth: whoever can reach %s can use this server", address)
+
+
+def _uvicorn_config(settings: ServerSettings, app: Gateway | None = None) -> uvicorn.Config:
     return uvicorn.Config(
         app,  # type: ignore[arg-type]  # without an app only the loop factory is asked for
         loop="asyncio" if sys.platform == "win32" else "uvloop",
-        http="httptools",
+        http=functools.partial(LimitedHttp, settings=settings),  # type: ignore[arg-type]  # is called like a class
         ws="none",
         lifespan="off",
         log_config=None,
         access_log=False,
         server_header=False,
+        proxy_headers=False,  # nothing here believes who a header says the client is
         backlog=BACKLOG,
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=int(FLUSH_S),
@@ -92,17 +114,19 @@ def _uvicorn_config(app: Gateway | None = None) -> uvicorn.Config:
 
 
 class _HttpServer(uvicorn.Server):
-    """uvicorn without its signal handlers (ours drain first), and with an event for "listens"."""
+    """uvicorn without its signal handlers (ours drain first), with an event for "listens", and our own TLS context."""
 
-    def __init__(self, config: uvicorn.Config) -> None:
+    def __init__(self, config: uvicorn.Config, tls: ssl.SSLContext | None) -> None:
         super().__init__(config)
         self.listening = asyncio.Event()
+        self._tls = tls
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        self.config.ssl = self._tls
         await super().startup(sockets)
         self.listening.set()
 
@@ -136,7 +160,7 @@ async def _serve(
     engine = starting.result()
     try:
         gateway = build_app(engine, settings)
-        server = _HttpServer(_uvicorn_config(gateway))
+        server = _HttpServer(_uvicorn_config(settings, gateway), settings.tls)
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         await _first(server.listening.wait(), _finished(serving))
         gc.freeze()  # what is loaded stays: the collector need not go over it again and again
@@ -179,11 +203,12 @@ async def _first(*events: Awaitable[object], timeout_s: float | None = None) -> 
 
 
 def _print_ready(state: ServerState, listener: socket.socket, seconds: float) -> None:
-    """Two lines on stdout: where it listens, and a command that works."""
+    """Two lines on stdout: where it listens, and a command that works (with a key in $API_KEY, where one is needed)."""
     host, port = listener.getsockname()[:2]
     if host in ("0.0.0.0", "::"):
         host = "127.0.0.1" if host == "0.0.0.0" else "::1"
-    url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    scheme = "http" if state.settings.tls is None else "https"
+    url = f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
     info = state.engine.info
     print(f"forebay serves {info.model_name} on {url} (ready in {seconds:.1f} s, profile {info.profile_digest[:12]})")
     print(f"  {_curl(state, url)}", flush=True)
@@ -198,4 +223,5 @@ def _curl(state: ServerState, url: str) -> str:
         path = "/v1/chat/completions"
         body["messages"] = [{"role": "user", "content": "What is a forebay?"}]
     text = msgspec.json.encode(body | {"max_tokens": 64}).decode().replace("'", "'\\''")
-    return f"curl {url}{path} -H 'Content-Type: application/json' -d '{text}'"
+    key = "" if state.settings.api_keys is None else '-H "Authorization: Bearer $API_KEY" '
+    return f"curl {url}{path} {key}-H 'Content-Type: application/json' -d '{text}'"

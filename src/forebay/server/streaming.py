@@ -9,6 +9,7 @@ from contextlib import aclosing
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+import msgspec
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
@@ -18,7 +19,17 @@ from forebay.server.errors import as_forebay_error, error_body
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
-DONE = b"data: [DONE]\n\n"
+DONE = b"data: [DONE]\n\n"  # how OpenAI's streams end
+
+
+def error_event(error: ForebayError) -> bytes:
+    """How OpenAI's streams end that fail."""
+    return b"data: " + error_body(error) + b"\n\n"
+
+
+def named_event(name: str, data: object) -> bytes:
+    """A server-sent event with a name. Source: WHATWG HTML, server-sent events."""
+    return b"event: %b\ndata: %b\n\n" % (name.encode(), msgspec.json.encode(data))
 
 
 async def until_disconnect(receive: Receive, work: Coroutine[Any, Any, T]) -> T | None:
@@ -61,16 +72,24 @@ class AnswerResponse(Response):
 class EventStream(Response):
     """Server-sent events from an async generator of complete events (bytes ending in a blank line).
 
-    Headers are sent with the first event, so an error before it has its own HTTP status. A later error becomes an
-    event of its own, and the stream ends without [DONE]. The generator is closed in every case. A client that stays
-    connected but takes nothing for `write_timeout_s` is cut off.
+    done: what follows the last event. failed: what ends the stream instead after an error. An error before the first
+    event has its own HTTP status, because headers are sent with that event. The generator is closed in every case. A
+    client that stays connected but takes nothing for `write_timeout_s` is cut off.
     """
 
     def __init__(
-        self, events: AsyncGenerator[bytes, None], headers: Mapping[str, str], *, write_timeout_s: float
+        self,
+        events: AsyncGenerator[bytes, None],
+        headers: Mapping[str, str],
+        *,
+        write_timeout_s: float,
+        done: bytes = DONE,
+        failed: Callable[[ForebayError], bytes] = error_event,
     ) -> None:
         self._events = events
         self._write_timeout_s = write_timeout_s
+        self._done = done
+        self._failed = failed
         super().__init__(
             None, 200, {**headers, "cache-control": "no-store", "x-accel-buffering": "no"}, "text/event-stream"
         )
@@ -88,14 +107,14 @@ class EventStream(Response):
                     await patience.during(send(_part(first)))
                     async for event in events:
                         await patience.during(send(_part(event)))
-                last = DONE
+                last = self._done
             except TimeoutError:
                 logger.warning("a client took no data for %g s; its stream is closed", self._write_timeout_s)
                 raise
             except Exception as error:
                 if isinstance(error, InternalError) or not isinstance(error, ForebayError):
                     logger.exception("a stream failed")
-                last = b"data: " + error_body(as_forebay_error(error)) + b"\n\n"
+                last = self._failed(as_forebay_error(error))
         await send({"type": "http.response.body", "body": last, "more_body": False})
 
 

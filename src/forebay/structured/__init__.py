@@ -1,4 +1,4 @@
-"""Structured output: which tokens a JSON schema, regular expression or grammar allows next, checked before it is compiled."""
+"""Structured output: which tokens a JSON schema, pattern or grammar allows next, checked before it is compiled."""
 
 from forebay.structured.check import check
 from forebay.structured.compile_pool import CompileCounters, CompileLimits, CompilePool

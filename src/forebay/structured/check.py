@@ -50,6 +50,8 @@ def _grammar_list(spec: GrammarSpec, limits: GrammarLimits, special: SpecialToke
         return _with_lark(lark_of_pattern(_choice_pattern(spec.source, limits)))
     if spec.kind is GrammarKind.STRUCTURAL_TAG:
         return _with_lark(structural_tag_lark(spec.source, special, limits))
+    if spec.kind is GrammarKind.TOOL_CALLS:
+        return _with_lark(spec.source)  # its schemas have been rewritten where it was made
     source = lark_of_gbnf(spec.source) if is_gbnf(spec.source) else spec.source
     return _with_lark(checked_lark(source, special, limits))
 

@@ -37,7 +37,7 @@ class CompileLimits:
 
 @dataclass(slots=True)
 class CompileCounters:
-    """Since the pool began. compile_seconds: of all compilations, failed ones too; late: still running past their time."""
+    """Since the pool began. compile_seconds: of failed compilations too; late: still running past their time."""
 
     compiled: int = 0
     cache_hits: int = 0
@@ -52,8 +52,8 @@ class CompileCounters:
 class CompilePool:
     """Grammars by digest. Safe to use from any thread.
 
-    A compilation that takes too long fails for those who wait for it; it cannot be interrupted, so it goes on in a thread
-    of its own, bounded by the backend's limits, and what comes of it is kept for whoever asks again.
+    A compilation that takes too long fails for those who wait for it; it cannot be interrupted, so it goes on in a
+    thread of its own, bounded by the backend's limits, and what comes of it is kept for whoever asks again.
     """
 
     def __init__(self, backend: GrammarBackend, limits: CompileLimits | None = None) -> None:

@@ -13,8 +13,11 @@ class GrammarLimits:
     max_depth         JSON objects and arrays inside each other in a schema
     max_schemas       subschemas that are reached, each `$ref` target once
     max_enum_values   values in all `enum` together
-    max_count         a number that items, characters or repetitions are counted by
+    max_count         a number that items, properties or repetitions are counted by
+    max_length        a number that the characters of a string are counted by
+    max_unknown       different keywords of a schema that no standard knows
     max_regex_chars   of one pattern
+    max_regex_size    characters of one pattern, those repeated counted as often as they may be
     max_regex_depth   groups inside each other in a pattern
     max_rules         of a Lark or GBNF grammar
     max_choices       strings of a choice, structures of a structural tag
@@ -25,7 +28,10 @@ class GrammarLimits:
     max_schemas: int = 20_000
     max_enum_values: int = 20_000
     max_count: int = 100_000
+    max_length: int = 2**31 - 1
+    max_unknown: int = 500
     max_regex_chars: int = 4096
+    max_regex_size: int = 200_000
     max_regex_depth: int = 32
     max_rules: int = 2000
     max_choices: int = 5000

@@ -8,7 +8,7 @@ from typing import Final
 import llguidance
 import numpy as np
 
-from forebay.core.grammar_spec import GrammarSpec
+from forebay.core.grammar_spec import GrammarKind, GrammarSpec
 from forebay.errors import GrammarError, UnsupportedModelError
 from forebay.structured.check import backend_text
 from forebay.structured.grammar import GRAMMAR_VERSION, MaskRow, mask_words
@@ -55,31 +55,32 @@ class LLGuidanceBackend:
             self.end_row[i // 32] |= np.uint32(1 << i % 32)
         self._limits = limits
         self._special = table.special_tokens()
-        self._tokenizer = llguidance.LLTokenizer(table, eos_token=table.eos_token_ids)
+        self._tokenizer = llguidance.LLTokenizer(table, eos_token=table.eos_token_ids)  # type: ignore[arg-type]  # a protocol
 
     def compile(self, spec: GrammarSpec) -> LLGuidanceGrammar:
         """The grammar, its first mask worked out. GrammarError: what of the spec cannot be enforced."""
         text = backend_text(spec, self._limits, self._special)
-        grammar = LLGuidanceGrammar(self, text, spec.param)
+        grammar = LLGuidanceGrammar(self, text, _place(spec))
         grammar.matcher(spec.param).fill_mask(np.empty(mask_words(self.vocab_size), np.uint32))
         return grammar
 
-    def start(self, text: str, param: str) -> llguidance.LLMatcher:
-        """A matcher of llguidance at the start of `text`, with a lexer of its own."""
+    def start(self, text: str, place: str) -> llguidance.LLMatcher:
+        """A matcher of llguidance at the start of `text`, with a lexer of its own. place: a field, for the error."""
         matcher = llguidance.LLMatcher(self._tokenizer, text, log_level=0, limits=_LIMITS)
         problems = [matcher.get_error()] if matcher.is_error() else matcher.get_grammar_warnings()
         if problems:
-            raise GrammarError(f"{param}: this cannot be enforced: {_reason(problems[0])}", param=param)
+            param = place.partition(":")[0]
+            raise GrammarError(f"{place}: this cannot be enforced: {_reason(problems[0])}", param=param)
         return matcher
 
 
 class LLGuidanceGrammar:
     """A compiled text. Its matchers share one lexer, which grows with what they meet; a mask does not depend on it."""
 
-    def __init__(self, backend: LLGuidanceBackend, text: str, param: str) -> None:
+    def __init__(self, backend: LLGuidanceBackend, text: str, place: str) -> None:
         self.backend = backend
         self._text = text
-        self._first = backend.start(text, param)
+        self._first = backend.start(text, place)
 
     @property
     def num_bytes(self) -> int:
@@ -102,7 +103,7 @@ class LLGuidanceGrammar:
 
 
 class LLGuidanceMatcher:
-    """One output. llguidance never sees end-of-sequence tokens: it gives them back as no others, and not when stopped."""
+    """One output. llguidance never sees end-of-sequence tokens: it takes them back as no others, not when stopped."""
 
     __slots__ = ("_backend", "_ended", "_grammar", "_inner", "_param", "_tokens")
 
@@ -182,6 +183,11 @@ class LLGuidanceMatcher:
                 f"{param}: the grammar is too complex at output token {position}: {_reason(self._inner.get_error())}",
                 param=param,
             )
+
+
+def _place(spec: GrammarSpec) -> str:
+    """The field, and for a schema the pointer to all of it: which of its parts do not go together is not known here."""
+    return f"{spec.param}: at /" if spec.kind is GrammarKind.JSON_SCHEMA else spec.param
 
 
 def _reason(message: str) -> str:

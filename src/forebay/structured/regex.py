@@ -1,9 +1,9 @@
 """Patterns of ECMA-262, rewritten so that a Rust regex engine matches the very same strings.
 
-The dialects look alike and differ in silence: `.` and `\\s` take other characters, `[a[b]]` and `&&` mean something else
-in a class, `\\<` and `\\A` are anchors in one and letters in the other. So a pattern is parsed here by the rules of ECMA-262
-(15th edition, 22.2.1, with the u flag's code points and what Annex B adds), and written anew from what it means, each
-character by number. What has no equal there, such as look-around and back references, is refused.
+The dialects look alike and differ in silence: `.` and `\\s` take other characters, `[a[b]]` and `&&` mean something
+else in a class, `\\<` and `\\A` are anchors in one and letters in the other. So a pattern is parsed here by the rules
+of ECMA-262 (15th edition, 22.2.1, with the u flag's code points and what Annex B adds), and written anew from what it
+means, each character by number. What has no equal there, such as look-around and back references, is refused.
 """
 
 from __future__ import annotations
@@ -30,21 +30,66 @@ _SETS: Final[dict[str, Ranges]] = {
 }  # fmt: skip
 _CONTROLS: Final = {"t": 0x09, "n": 0x0A, "v": 0x0B, "f": 0x0C, "r": 0x0D}
 _CATEGORIES: Final = frozenset(
-    "L Lu Ll Lt Lm Lo M Mn Mc Me N Nd Nl No P Pc Pd Ps Pe Pi Pf Po S Sm Sc Sk So Z Zs Zl Zp".split()
+    [
+        "L",
+        "Lu",
+        "Ll",
+        "Lt",
+        "Lm",
+        "Lo",
+        "M",
+        "Mn",
+        "Mc",
+        "Me",
+        "N",
+        "Nd",
+        "Nl",
+        "No",
+        "P",
+        "Pc",
+        "Pd",
+        "Ps",
+        "Pe",
+        "Pi",
+        "Pf",
+        "Po",
+        "S",
+        "Sm",
+        "Sc",
+        "Sk",
+        "So",
+        "Z",
+        "Zs",
+        "Zl",
+        "Zp",
+    ]
 )
+# What a string of JSON holds only as \\u escapes, which are not written (docs/structured.md), and DEL, which the
+# backend omits.
+_NO_JSON: Final[Ranges] = ((0x00, 0x07), (0x0B, 0x0B), (0x0E, 0x1F), (0x7F, 0x7F))
 _QUANTIFIER: Final = re.compile(r"[*+?]|\{([0-9]+)(?:(,)([0-9]*))?\}")
 _BOUNDS: Final = {"*": (0, None), "+": (1, None), "?": (0, 1)}
 
 
 @dataclass(frozen=True, slots=True)
 class _Chars:
-    """One character out of a set, as the items of a class: ranges, or a Unicode category."""
+    """One character out of a set: ranges of code points, and Unicode categories as a class spells them."""
 
-    items: tuple[str, ...]
+    ranges: Ranges
+    categories: tuple[str, ...] = ()
     negated: bool = False
 
     def text(self) -> str:
-        return f"[{'^' if self.negated else ''}{''.join(self.items)}]"
+        return f"[{'^' if self.negated else ''}{''.join(_items(self.ranges))}{''.join(self.categories)}]"
+
+    def in_json(self) -> _Chars:
+        """Without what strings of JSON cannot hold here; the backend passes over such a character where it is alone."""
+        if self.negated:
+            return _Chars(_merged((*self.ranges, *_NO_JSON)), self.categories, negated=True)
+        return _Chars(_merged(self.ranges, without=_NO_JSON), self.categories)
+
+    def is_empty(self) -> bool:
+        return self.ranges == ((0, _LAST),) if self.negated else not self.ranges and not self.categories
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +126,25 @@ def _complement(ranges: Ranges) -> Ranges:
     return tuple((low + 1, high - 1) for low, high in pairs if low + 1 <= high - 1)
 
 
-_ANY: Final = _Chars(_items(((0, _LAST),)))
-_DOT: Final = _Chars(_items(_complement(_LINE_ENDS)))
+def _merged(ranges: Iterable[tuple[int, int]], without: Ranges = ()) -> Ranges:
+    """Ascending and apart, less those of `without`."""
+    found: list[tuple[int, int]] = []
+    for low, high in sorted(ranges):
+        if found and low <= found[-1][1] + 1:
+            low, high = found[-1][0], max(high, found.pop()[1])
+        found.append((low, high))
+    for low, high in without:
+        found = [
+            part
+            for start, end in found
+            for part in ((start, min(end, low - 1)), (max(start, high + 1), end))
+            if part[0] <= part[1]
+        ]
+    return tuple(found)
+
+
+_ANY: Final = _Chars(((0, _LAST),))
+_DOT: Final = _Chars(_complement(_LINE_ENDS))
 
 
 def search_pattern(pattern: str, limits: GrammarLimits = DEFAULT_LIMITS) -> str:
@@ -100,13 +162,29 @@ def literal_pattern(text: str) -> str:
     return "".join(map(_written_char, text))
 
 
+def unwritable(text: str) -> str | None:
+    """The first character that no string of JSON holds here, None where there is none."""
+    return next((char for char in text if any(low <= ord(char) <= high for low, high in _NO_JSON)), None)
+
+
 def _written_char(char: str) -> str:
     return char if char.isascii() and char.isalnum() else _item(ord(char), ord(char))
 
 
 def _written(pattern: str, limits: GrammarLimits, *, search: bool) -> str:
     tree = _Parser(pattern, limits).parse()
+    if _size(tree) > limits.max_regex_size:
+        raise Refusal(f"the pattern's repetitions come to more than {limits.max_regex_size} characters")
     return "|".join(_branch(nodes, search) for nodes in _branches(tree))
+
+
+def _size(node: _Node) -> int:
+    """Characters, each counted as often as it may be repeated, up to the least number where there is no most."""
+    if isinstance(node, _Repeat):
+        return max(1, node.low if node.high is None else node.high) * _size(node.node)
+    if isinstance(node, _Group):
+        return sum(_size(part) for nodes in node.alternatives for part in nodes)
+    return 1
 
 
 def _branches(group: _Group) -> Iterator[Sequence[_Node]]:
@@ -125,18 +203,23 @@ def _branch(nodes: Sequence[_Node], search: bool) -> str:
         first += 1
     while last > first and nodes[last - 1] == _Anchor(end=True):
         last -= 1
-    body = "".join(map(_text, nodes[first:last]))
+    body = "".join(_text(node, search) for node in nodes[first:last])
     anything = f"{_ANY.text()}*" if search else ""
     return ("" if first else anything) + body + ("" if last < len(nodes) else anything)
 
 
-def _text(node: _Node) -> str:
+def _text(node: _Node, search: bool) -> str:
     if isinstance(node, _Chars):
-        return node.text()
+        chars = node.in_json() if search else node
+        if chars.is_empty():
+            raise Refusal(
+                "the pattern needs a control character, which strings cannot hold here: there is no \\u escape"
+            )
+        return chars.text()
     if isinstance(node, _Repeat):
-        return f"{_text(node.node)}{{{node.low},{'' if node.high is None else node.high}}}"
+        return f"{_text(node.node, search)}{{{node.low},{'' if node.high is None else node.high}}}"
     if isinstance(node, _Group):
-        return f"(?:{'|'.join(''.join(map(_text, nodes)) for nodes in node.alternatives)})"
+        return f"(?:{'|'.join(''.join(_text(part, search) for part in nodes) for nodes in node.alternatives)})"
     raise Refusal(f"{'$' if node.end else '^'} inside a pattern; put it at the end of the pattern or of an alternative")
 
 
@@ -214,9 +297,9 @@ class _Parser:
             return _DOT
         if self._peek() == "\\":
             code = self._escape(in_class=False)
-            return code if isinstance(code, _Chars) else _Chars(_items(((code, code),)))
+            return code if isinstance(code, _Chars) else _Chars(((code, code),))
         code = self._code_point()
-        return _Chars(_items(((code, code),)))
+        return _Chars(((code, code),))
 
     def _code_point(self) -> int:
         code = ord(self._peek())
@@ -238,28 +321,29 @@ class _Parser:
 
     def _class(self) -> _Chars:
         negated = self._take("^")
-        items: list[str] = []
+        items: list[_Chars] = []
         while not self._take("]"):
             if self._pos >= len(self._text):
                 raise self._refusal("a [ without its ]")
-            items += self._class_item()
+            items.append(self._class_item())
         if not items:
             if negated:
                 return _ANY
             raise self._refusal("[] matches nothing")
-        return _Chars(tuple(items), negated)
+        ranges = tuple(pair for item in items for pair in item.ranges)
+        return _Chars(ranges, tuple(name for item in items for name in item.categories), negated)
 
-    def _class_item(self) -> Iterable[str]:
+    def _class_item(self) -> _Chars:
         low = self._class_atom()
         if isinstance(low, _Chars):
-            return low.items
+            return low
         if self._peek() != "-" or self._peek(2) in ("-", "-]"):
-            return _items(((low, low),))
+            return _Chars(((low, low),))
         self._pos += 1
         high = self._class_atom()
         if isinstance(high, _Chars) or high < low:
             raise self._refusal("a range in a class must go from a character up to a character")
-        return _items(((low, high),))
+        return _Chars(((low, high),))
 
     def _class_atom(self) -> _Chars | int:
         return self._escape(in_class=True) if self._peek() == "\\" else self._code_point()
@@ -270,7 +354,7 @@ class _Parser:
         if char.lower() in _SETS:
             self._pos += 1
             ranges = _SETS[char.lower()]
-            return _Chars(_items(ranges if char.islower() else _complement(ranges)))
+            return _Chars(ranges if char.islower() else _complement(ranges))
         if char in _CONTROLS:
             self._pos += 1
             return _CONTROLS[char]
@@ -284,7 +368,7 @@ class _Parser:
         if not found or found[2] not in _CATEGORIES:
             raise self._refusal("of \\p{...} only the short names of general categories are supported, such as \\p{Lu}")
         self._pos = found.end()
-        return _Chars((f"\\{found[1]}{{{found[2]}}}",))
+        return _Chars((), (f"\\{found[1]}{{{found[2]}}}",))
 
     def _escaped_code(self) -> int:
         for form in (r"x([0-9A-Fa-f]{2})", r"u([0-9A-Fa-f]{4})", r"u\{([0-9A-Fa-f]{1,6})\}"):

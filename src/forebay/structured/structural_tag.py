@@ -1,7 +1,8 @@
 """Structural tags: free text in which certain beginnings must be followed by JSON of a schema.
 
-The form of vLLM and SGLang: {"type": "structural_tag", "structures": [{"begin", "schema", "end"}], "triggers": [...]}. Text is
-free until a trigger has been written; from there on one of the structures that begin so must follow, to its end.
+The form of vLLM and SGLang: {"type": "structural_tag", "structures": [{"begin", "schema", "end"}], "triggers": [...]}.
+Text is free until a trigger has been written; from there on one of the structures that begin so must follow, to its
+end.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from forebay.tokenizer.detokenizer import IncrementalDetokenizer
 from forebay.tokenizer.load import load_tokenizer
+from forebay.tokenizer.plain_text import ChatPrompt
 from forebay.tokenizer.tokenizer import Tokenizer
 
-__all__ = ["IncrementalDetokenizer", "Tokenizer", "load_tokenizer"]
+__all__ = ["ChatPrompt", "IncrementalDetokenizer", "Tokenizer", "load_tokenizer"]

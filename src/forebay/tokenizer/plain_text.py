@@ -10,11 +10,23 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from forebay.errors import InvalidValueError
 
 _MARKS = [chr(code) for code in range(0xFDD0, 0xFDF0)]  # noncharacters: no text in any language has them
+
+
+@dataclass(frozen=True, slots=True)
+class ChatPrompt:
+    """A rendered conversation. No special token reaches from one piece into the next, though it may be spelled so."""
+
+    pieces: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        return "".join(self.pieces)
 
 
 class SpelledTokens:
@@ -47,9 +59,9 @@ class SpelledTokens:
         return value
 
 
-def cut_at(text: str, mark: str) -> list[str]:
+def cut_at(text: str, mark: str) -> tuple[str, ...]:
     """The pieces between the marks, also where a template has written them as a JSON escape."""
-    return text.replace(json.dumps(mark)[1:-1], mark).split(mark)
+    return tuple(text.replace(json.dumps(mark)[1:-1], mark).split(mark))
 
 
 def _texts(value: Any) -> Iterable[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -12,7 +13,7 @@ from forebay.errors import InvalidValueError, ModelFormatError, UnsupportedField
 from forebay.tokenizer.chat_template import ChatTemplate, plain_json, template_messages
 from forebay.tokenizer.detokenizer import PieceStream
 from forebay.tokenizer.pieces import Pieces
-from forebay.tokenizer.plain_text import SpelledTokens, cut_at
+from forebay.tokenizer.plain_text import ChatPrompt, SpelledTokens, cut_at
 
 if TYPE_CHECKING:
     import tokenizers
@@ -36,6 +37,7 @@ class Tokenizer:
     bos_token_id    None when the model has none
     eos_token_ids   a generation ends at any of these
     chat_template   source of the default template, or None
+    tool_template   the same of the template for conversations with tools, which is mostly that one
     digest          sha256 (hex) of all that decides ids, text and prompts
     pieces          the bytes of each token
     longest         most bytes of a text that one token stands for, None where there is no limit
@@ -62,23 +64,25 @@ class Tokenizer:
         self.bos_token_id = special.bos_token_id
         self.eos_token_ids = special.eos_token_ids
         self.chat_template = templates.get("default")
+        self.tool_template = templates.get("tool_use", self.chat_template)
         self._spelled = SpelledTokens(self.token_text(i) for i in pieces.special_ids)
         self.digest = _digest([*identity, *_settings(pieces, special, vocab_size, templates)])
 
-    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
-        """Token ids of `text`. Special tokens written out in it become their ids.
+    def encode(self, text: str | ChatPrompt, *, add_special_tokens: bool = True) -> list[int]:
+        """Token ids of `text`. Special tokens written out in it become their ids, but for those in a message of a chat.
 
-        add_special_tokens: also put the model's BOS (or EOS) where it wants them; off for a rendered chat, whose
-        template has written them. InvalidValueError: the text has a lone surrogate, so it is not Unicode text.
+        add_special_tokens: also put the model's BOS (or EOS) where it wants them; off for a chat, whose template has
+        written them. InvalidValueError: the text has a lone surrogate, so it is not Unicode text.
         """
-        check_unicode(text, "prompt")
-        ids = self._encode_text(text)
+        first, *rest = (text,) if isinstance(text, str) else text.pieces
+        check_unicode(first, "prompt")
+        ids = [*self._encode_text(first), *(token for piece in rest for token in self.encode_more(piece))]
         return [*self._special.prefix, *ids, *self._special.suffix] if add_special_tokens else ids
 
     def encode_more(self, text: str) -> list[int]:
         """Ids of a text that goes on from another, to which no tokenizer adds a space of its own.
 
-        Special tokens in it become their ids. Their bytes are those of `text`, but where the vocabulary cannot write it.
+        Special tokens in it become their ids. Their bytes are those of `text`, if the vocabulary can write it.
         """
         wanted = text.encode()
         ids = self._encode_text(text)
@@ -106,18 +110,28 @@ class Tokenizer:
         except UnicodeDecodeError:
             return "bytes:" + "".join(f"\\x{byte:02x}" for byte in piece)
 
-    def render_chat(
+    def render_chat(self, messages: Sequence[Mapping[str, Any]], **template: Any) -> str:
+        """The text of `chat_prompt`, for people."""
+        return self.chat_prompt(messages, **template).text
+
+    def encode_chat(self, messages: Sequence[Mapping[str, Any]], **template: Any) -> list[int]:
+        """The token ids of `chat_prompt`."""
+        return self.encode(self.chat_prompt(messages, **template), add_special_tokens=False)
+
+    def chat_prompt(
         self,
         messages: Sequence[Mapping[str, Any]],
         *,
         tools: Sequence[Mapping[str, Any]] | None = None,
         add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
         now: datetime | None = None,
         **template_vars: Any,
-    ) -> str:
-        """The prompt text of a conversation, by the model's chat template; for people, and for models: `encode_chat`.
+    ) -> ChatPrompt:
+        """The prompt of a conversation, by the model's chat template; encode it without add_special_tokens.
 
         tools: JSON schemas the model may call; a template named "tool_use" is taken when there is one.
+        continue_final_message: end where the last message does, so that the output goes on from it.
         now: the time for strftime_now, by default the local time. template_vars: any further names templates know.
         InvalidValueError (param "messages"): the template refuses or fails. UnsupportedFieldError: no template.
         """
@@ -127,32 +141,43 @@ class Tokenizer:
             raise UnsupportedFieldError(
                 "messages: this model has no chat template; send a prompt to /v1/completions instead", param="messages"
             )
+        given, offered = template_messages(messages), plain_json(tools, "tools")
+        mark = self._spelled.mark_for(given, offered)
+        if mark is not None:
+            given, offered = self._spelled.marked(given, mark), self._spelled.marked(offered, mark)
+        end = secrets.token_hex(16)  # no template knows it
         variables = {
             **self._special.names,
             "documents": None,
             **{name: plain_json(value, name) for name, value in template_vars.items()},
-            "messages": template_messages(messages),
-            "tools": plain_json(tools, "tools"),
-            "add_generation_prompt": add_generation_prompt,
+            "messages": _ending_with(given, end) if continue_final_message else given,
+            "tools": offered,
+            "add_generation_prompt": add_generation_prompt and not continue_final_message,
         }
         text = template.render(variables, now or datetime.now())
         check_unicode(text, "messages")
-        return text
+        if continue_final_message:
+            text = _before(text, end)
+        return ChatPrompt((text,) if mark is None else cut_at(text, mark))
 
-    def encode_chat(
-        self, messages: Sequence[Mapping[str, Any]], *, tools: Sequence[Mapping[str, Any]] | None = None, **template: Any
-    ) -> list[int]:
-        """The prompt of a conversation as ids. Special tokens that messages or tools spell are plain text.
 
-        template: further arguments of `render_chat`, which says what is raised.
-        """
-        given, offered = template_messages(messages), plain_json(tools, "tools")
-        mark = self._spelled.mark_for(given, offered)
-        if mark is None:
-            return self._encode_text(self.render_chat(given, tools=offered, **template))
-        given, offered = (self._spelled.marked(value, mark) for value in (given, offered))
-        first, *rest = cut_at(self.render_chat(given, tools=offered, **template), mark)
-        return [*self._encode_text(first), *(token for piece in rest for token in self.encode_more(piece))]
+def _ending_with(messages: list[dict[str, Any]], end: str) -> list[dict[str, Any]]:
+    *before, last = messages
+    content = last.get("content")
+    if not isinstance(content, str):
+        raise InvalidValueError("messages: the last message has no text that could be continued", param="messages")
+    return [*before, last | {"content": content + end}]
+
+
+def _before(text: str, end: str) -> str:
+    prompt, found, _ = text.rpartition(end)
+    if not found:
+        raise UnsupportedFieldError(
+            "messages: this model's chat template does not show the last message as it is, so no answer can continue "
+            "it; end with a message of the user's",
+            param="messages",
+        )
+    return prompt
 
 
 def library_ids(library: tokenizers.Tokenizer, text: str) -> list[int]:

@@ -1,1 +1,1 @@
-"""OpenAI's endpoints: the field table, parsing, completions, chat completions, models, tokenize."""
+"""OpenAI's endpoints: the field table, parsing, completions, chat completions, responses, models, tokenize."""

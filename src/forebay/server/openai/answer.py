@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,9 +13,11 @@ from starlette.responses import Response
 from forebay.core.outputs import CompletionChunk
 from forebay.errors import RequestError
 from forebay.server.generation import Generation, Usage, run
+from forebay.server.message_reader import MessageReader, Said
 from forebay.server.openai.logprobs import joined
 from forebay.server.state import ServerState
 from forebay.server.streaming import AnswerResponse, EventStream
+from forebay.structured.tools.deltas import Delta, ParsedMessage, collect
 
 
 @contextmanager
@@ -33,7 +35,9 @@ class Choice:
     """One finished completion."""
 
     index: int
+    stop_string: str | None = None
     texts: list[str] = field(default_factory=list)
+    deltas: list[Delta] = field(default_factory=list)  # what a reader made of the texts, if there was one
     logprobs: list[dict[str, Any]] = field(default_factory=list)
     finish_reason: str | None = None
     num_tokens: int = 0
@@ -51,6 +55,16 @@ class Choice:
             self.logprobs.append(logprobs)
         if chunk.finish_reason is not None:
             self.finish_reason = chunk.finish_reason
+            self.stop_string = chunk.stop_string
+
+    def hear(self, said: Said) -> None:
+        self.deltas += said.deltas
+        self.finish_reason = said.finish_reason or self.finish_reason
+
+    @property
+    def message(self) -> ParsedMessage:
+        """What a reader understood."""
+        return collect(self.deltas)
 
     def joined_logprobs(self) -> dict[str, Any] | None:
         return joined(self.logprobs) if self.logprobs else None
@@ -71,13 +85,16 @@ async def gather(
     generation: Generation,
     usage: Usage,
     logprobs: Callable[[CompletionChunk], dict[str, Any] | None],
+    readers: Sequence[MessageReader] = (),
 ) -> list[Choice]:
-    """Run to the end. `logprobs` words those of a chunk."""
+    """Run to the end. `logprobs` words those of a chunk. readers: none, or one for each choice."""
     choices = [Choice(i) for i in range(generation.num_choices)]
     async with aclosing(run(state, generation)) as chunks:
         async for chunk in chunks:
             usage.add(chunk)
             choices[chunk.index].add(chunk, logprobs(chunk))
+            if readers:
+                choices[chunk.index].hear(readers[chunk.index].read(chunk))
     return choices
 
 

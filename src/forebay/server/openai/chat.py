@@ -2,125 +2,155 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
 from forebay.core.outputs import CompletionChunk
-from forebay.core.sampling_params import SamplingParams
-from forebay.server.body import read_json_body
-from forebay.server.generation import Generation, Usage, prepare, run
-from forebay.server.openai.answer import counting_refusals, gather, respond, response_head
+from forebay.server.answer import Wording
+from forebay.server.conversation import Asked, Face, converse
+from forebay.server.generation import Generation, Usage
+from forebay.server.message_reader import Said
+from forebay.server.openai.answer import Choice, response_head
 from forebay.server.openai.fields import CHAT_FIELDS
 from forebay.server.openai.logprobs import ChatLogprobs
-from forebay.server.openai.parse import check_model, parse, parse_messages
+from forebay.server.openai.messages import parse_messages, template_arguments
+from forebay.server.openai.parse import check_model, parse
 from forebay.server.openai.requests import ChatBody
 from forebay.server.openai.sampling import chat_sampling, include_usage
+from forebay.server.speech import Speech
 from forebay.server.state import ServerState
+from forebay.structured.tools.deltas import (
+    ArgumentsDelta,
+    CallStarted,
+    ContentDelta,
+    Delta,
+    ParsedMessage,
+    ReasoningDelta,
+)
+from forebay.structured.tools.request import parse_tool_request
 
-
-class _Read(NamedTuple):
-    """All that a body says."""
-
-    prompt: str
-    sampling: SamplingParams
-    stream: bool
-    usage_wanted: bool
+CHAT = Face("chatcmpl")
+NULL = b"null"
 
 
 async def chat_completions(state: ServerState, request: Request) -> Response:
     """Answer a conversation, whole or as server-sent events."""
-    received_ns = state.engine.now_ns()
-    with counting_refusals(state):
-        body = await read_json_body(request, state.settings)
-        read = await asyncio.to_thread(_read, state, body)  # a chat template can take long on any body
-    # the template has written the special tokens
-    generation = await prepare(
-        state, "chatcmpl", [read.prompt], read.sampling, received_ns, field="messages", add_special_tokens=False
-    )
-    answer = _Answer(state, generation)
-    return respond(state, generation, answer.whole, answer.events(read.usage_wanted) if read.stream else None)
+    return await converse(state, request, CHAT, _read)
 
 
-def _read(state: ServerState, raw: bytes) -> _Read:
+def _read(state: ServerState, raw: bytes) -> Asked:
     body = parse(raw, ChatBody, CHAT_FIELDS)
     check_model(body.model, state.model_name)
     sampling, usage_wanted = chat_sampling(body), include_usage(body)
-    prompt = state.engine.tokenizer.render_chat(parse_messages(body.messages))
-    return _Read(prompt, sampling, body.stream, usage_wanted)
+    wants = parse_tool_request(body.tools, body.tool_choice, body.parallel_tool_calls)
+    state.message_format.check(wants.choice)
+    tokenizer = state.engine.tokenizer
+    prompt = tokenizer.chat_prompt(
+        parse_messages(body.messages),
+        tools=wants.for_template(),
+        add_generation_prompt=body.add_generation_prompt,
+        continue_final_message=body.continue_final_message,
+        **template_arguments(body, tokenizer.chat_template),
+    )
+    return Asked(
+        prompt,
+        sampling,
+        Speech(state.message_format, tokenizer, prompt.text, wants.choice, body.thinking_token_budget),
+        body.stream,
+        lambda generation: _Wording(state, generation, usage_wanted),
+        body.cache_salt,
+    )
 
 
-class _Answer:
-    """The response to one request, whole or as events."""
+class _Wording(Wording):
+    """As events: roles first, then text and finish reasons as they come, then the usage if it is wanted."""
 
-    def __init__(self, state: ServerState, generation: Generation) -> None:
+    def __init__(self, state: ServerState, generation: Generation, usage_wanted: bool) -> None:
         self._state = state
         self._generation = generation
-        self._usage = Usage(generation)
-        self._wording = ChatLogprobs(state.engine.tokenizer) if generation.logprobs else None
+        self._usage_wanted = usage_wanted
+        self._logprobs = ChatLogprobs(state.engine.tokenizer) if generation.logprobs else None
+        self._head = b"data: " + msgspec.json.encode(self._object("chat.completion.chunk"))[:-1]
+        self._tail = b',"usage":null}\n\n' if usage_wanted else b"}\n\n"
 
-    def _logprobs(self, chunk: CompletionChunk) -> dict[str, Any] | None:
-        return self._wording.of(chunk) if self._wording else None
+    def logprobs(self, chunk: CompletionChunk) -> dict[str, Any] | None:
+        return self._logprobs.of(chunk) if self._logprobs else None
 
-    async def whole(self) -> bytes:
-        choices = [
+    def whole(self, choices: list[Choice], usage: Usage) -> dict[str, Any]:
+        worded = [
             {
                 "index": choice.index,
-                "message": {"role": "assistant", "content": choice.text, "refusal": None},
+                "message": _message(choice.message),
                 "logprobs": choice.joined_logprobs(),
                 "finish_reason": choice.finish_reason,
             }
-            for choice in await gather(self._state, self._generation, self._usage, self._logprobs)
+            for choice in choices
         ]
-        head = response_head(self._state, self._generation, "chat.completion")
-        return msgspec.json.encode(head | {"choices": choices, "usage": self._usage.as_dict()})
+        return self._object("chat.completion") | {"choices": worded, "usage": _usage(usage)}
 
-    async def events(self, usage_wanted: bool) -> AsyncGenerator[bytes, None]:
-        """Roles first, then text and finish reasons as they come."""
-        head = (
-            b"data: " + msgspec.json.encode(response_head(self._state, self._generation, "chat.completion.chunk"))[:-1]
-        )
-        form = _EventForm(head, b',"usage":null}\n\n' if usage_wanted else b"}\n\n")
-        started = False
-        async with aclosing(run(self._state, self._generation)) as chunks:
-            async for chunk in chunks:
-                self._usage.add(chunk)
-                if not started:
-                    started = True
-                    yield b"".join(form.role(i) for i in range(self._generation.num_choices))
-                if data := self._event(form, chunk):
-                    yield data
-        if usage_wanted:
-            yield b'%b,"choices":[],"usage":%b}\n\n' % (head, msgspec.json.encode(self._usage.as_dict()))
+    def start(self, usage: Usage) -> bytes:
+        role = b'{"role":"assistant","content":"","refusal":null}'
+        return b"".join(self._event(i, role) for i in range(self._generation.num_choices))
 
-    def _event(self, form: _EventForm, chunk: CompletionChunk) -> bytes:
+    def piece(self, chunk: CompletionChunk, said: Said) -> bytes:
+        deltas = [encoded for delta in said.deltas if (encoded := _delta(delta))]
+        logprobs = NULL
+        if self._logprobs and chunk.token_ids:
+            logprobs = msgspec.json.encode(self.logprobs(chunk))
+            deltas = deltas or [b'{"content":""}']
         data = b""
-        if chunk.text or (self._wording and chunk.token_ids):
-            data = form.text(chunk.index, chunk.text, msgspec.json.encode(self._logprobs(chunk)))
-        return data + form.finish(chunk.index, chunk.finish_reason) if chunk.finish_reason else data
+        for delta in deltas:  # log-probabilities of a chunk's tokens come with its first delta
+            data += self._event(chunk.index, delta, logprobs)
+            logprobs = NULL
+        if said.finish_reason:
+            data += self._event(chunk.index, b"{}", reason=msgspec.json.encode(said.finish_reason))
+        return data
 
+    def end(self, usage: Usage) -> bytes:
+        if not self._usage_wanted:
+            return b""
+        return b'%b,"choices":[],"usage":%b}\n\n' % (self._head, msgspec.json.encode(_usage(usage)))
 
-class _EventForm:
-    """Events with everything but the changing parts written once."""
+    def _object(self, kind: str) -> dict[str, Any]:
+        return response_head(self._state, self._generation, kind)
 
-    def __init__(self, head: bytes, tail: bytes) -> None:
-        self._head = head
-        self._tail = tail
-
-    def role(self, index: int) -> bytes:
-        return self._event(index, b'{"role":"assistant","content":"","refusal":null}', b"null", b"null")
-
-    def text(self, index: int, text: str, logprobs: bytes) -> bytes:
-        return self._event(index, b'{"content":%b}' % msgspec.json.encode(text), logprobs, b"null")
-
-    def finish(self, index: int, reason: str) -> bytes:
-        return self._event(index, b"{}", b"null", msgspec.json.encode(reason))
-
-    def _event(self, index: int, delta: bytes, logprobs: bytes, reason: bytes) -> bytes:
+    def _event(self, index: int, delta: bytes, logprobs: bytes = NULL, reason: bytes = NULL) -> bytes:
         parts = (self._head, index, delta, logprobs, reason, self._tail)
         return b'%b,"choices":[{"index":%d,"delta":%b,"logprobs":%b,"finish_reason":%b}]%b' % parts
+
+
+def _message(said: ParsedMessage) -> dict[str, Any]:
+    message: dict[str, Any] = {"role": "assistant", "content": said.content, "refusal": None}
+    if said.reasoning:
+        message["reasoning_content"] = said.reasoning
+    if said.calls:
+        message["content"] = said.content or None
+        message["tool_calls"] = [
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            for call in said.calls
+        ]
+    return message
+
+
+def _delta(delta: Delta) -> bytes:
+    """The `delta` object of an event; nothing for what a client is not told."""
+    match delta:
+        case ContentDelta(text=text):
+            return b'{"content":%b}' % msgspec.json.encode(text)
+        case ReasoningDelta(text=text):
+            return b'{"reasoning_content":%b}' % msgspec.json.encode(text)
+        case CallStarted(index=index, id=id_, name=name):
+            function = {"name": name, "arguments": ""}
+            call: dict[str, Any] = {"index": index, "id": id_, "type": "function", "function": function}
+        case ArgumentsDelta(index=index, text=text):
+            call = {"index": index, "function": {"arguments": text}}
+        case _:
+            return b""
+    return msgspec.json.encode({"tool_calls": [call]})
+
+
+def _usage(usage: Usage) -> dict[str, Any]:
+    return usage.as_dict() | {"completion_tokens_details": {"reasoning_tokens": usage.reasoning_tokens}}

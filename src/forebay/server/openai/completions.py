@@ -23,6 +23,7 @@ from forebay.server.openai.parse import check_model, check_token_ids, parse, par
 from forebay.server.openai.requests import CompletionBody
 from forebay.server.openai.sampling import completion_sampling, include_usage
 from forebay.server.state import ServerState
+from forebay.server.tenants import tenant_of
 
 
 class _Read(NamedTuple):
@@ -36,6 +37,7 @@ class _Read(NamedTuple):
     silent: bool
     stream: bool
     usage_wanted: bool
+    cache_salt: str | None
 
 
 async def completions(state: ServerState, request: Request) -> Response:
@@ -44,7 +46,16 @@ async def completions(state: ServerState, request: Request) -> Response:
     with counting_refusals(state):
         body = await read_json_body(request, state.settings)
         read = await off_loop(len(body), lambda: _read(state, body))
-    generation = await prepare(state, "cmpl", read.prompts, read.sampling, received_ns, silent=read.silent)
+    generation = await prepare(
+        state,
+        "cmpl",
+        read.prompts,
+        read.sampling,
+        received_ns,
+        tenant_of(request),
+        cache_salt=read.cache_salt,
+        silent=read.silent,
+    )
     answer = _Answer(state, generation, read)
     return respond(state, generation, answer.whole, answer.events() if read.stream else None)
 
@@ -66,6 +77,7 @@ def _read(state: ServerState, raw: bytes) -> _Read:
         silent=body.max_tokens == 0,
         stream=body.stream,
         usage_wanted=include_usage(body),
+        cache_salt=body.cache_salt,
     )
 
 

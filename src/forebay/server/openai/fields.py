@@ -50,8 +50,8 @@ def _noted(why: str) -> Field:
     return Field(Kind.NOTED, why)
 
 
-def _refused(why: str, *neutral: Any) -> Field:
-    return Field(Kind.REFUSED, why, neutral)
+def _refused(why: str, *neutral: Any, ours: bool = False) -> Field:
+    return Field(Kind.REFUSED, why, neutral, ours)
 
 
 SAMPLING_FIELDS: FieldTable = {
@@ -87,6 +87,7 @@ SAMPLING_FIELDS: FieldTable = {
     "logprobs": _used("log-probabilities of the model's own distribution"),
     "stream": _used("server-sent events"),
     "stream_options": _used("include_usage"),
+    "cache_salt": _ours("only requests with an equal one reuse each other's cached prefix, within one tenant"),
     "user": _noted("names the end user; no effect on the output"),
 }
 
@@ -112,16 +113,24 @@ CHAT_FIELDS: FieldTable = SAMPLING_FIELDS | {
     "service_tier": _refused("there is one service tier", "auto", "default"),
     "modalities": _refused("only text is generated", ["text"]),
     "verbosity": _refused("the model has no verbosity setting", "medium"),
-    "reasoning_effort": _refused("the model has no reasoning setting"),
-    "tools": _refused("tool calls are not implemented", []),
-    "tool_choice": _refused("tool calls are not implemented", "none", "auto"),
-    "parallel_tool_calls": _refused("tool calls are not implemented", True),
+    "reasoning_effort": _used("handed to the chat template; refused if that does not use it"),
+    "thinking_token_budget": _ours("most tokens of reasoning; then it is ended"),
+    "add_generation_prompt": _ours("begin the assistant's turn; absent: true"),
+    "continue_final_message": _ours("go on from the last message instead of answering it"),
+    "tools": _used("functions the model may call; docs/tools.md has the formats of calls"),
+    "tool_choice": _used("none, auto, required, a function, or allowed_tools"),
+    "parallel_tool_calls": _used("false: at most one call"),
     "functions": _refused("function calls are not implemented"),
     "function_call": _refused("function calls are not implemented", "none", "auto"),
     "audio": _refused("audio output is not implemented"),
     "prediction": _refused("predicted outputs are not implemented"),
     "web_search_options": _refused("web search is not implemented"),
     "moderation": _refused("moderation is not implemented"),
+    "chat_template": _refused(
+        "a template is code, so it comes from the operator, with the model (chat_template.jinja in its folder)",
+        ours=True,
+    ),
+    "chat_template_kwargs": _ours("further variables of the chat template, such as enable_thinking"),
 }
 
 STREAM_OPTIONS_FIELDS: FieldTable = {
@@ -155,14 +164,26 @@ STRUCTURED_FIELDS: FieldTable = {
 }
 
 MESSAGE_FIELDS: FieldTable = {
-    "role": _used("system, developer (rendered as system), user or assistant"),
-    "content": _used("a string or a list of text parts"),
+    "role": _used("system, developer (rendered as system), user, assistant or tool"),
+    "content": _used("a string or a list of text parts; may be absent beside tool_calls"),
     "name": _used("handed to the chat template"),
     "refusal": _refused("refusal messages are not implemented"),
     "audio": _refused("audio is not implemented"),
-    "tool_calls": _refused("tool calls are not implemented", []),
-    "tool_call_id": _refused("tool calls are not implemented"),
+    "tool_calls": _used("what the assistant called; arguments are JSON text"),
+    "tool_call_id": _used("of a tool's message: which call it answers"),
+    "reasoning_content": _ours("what the assistant thought; whether it is shown is the chat template's choice"),
     "function_call": _refused("function calls are not implemented"),
+}
+
+CALL_FIELDS: FieldTable = {
+    "id": _used("what the tool's message answers"),
+    "type": _used("function"),
+    "function": _used("what was called"),
+}
+
+FUNCTION_FIELDS: FieldTable = {
+    "name": _used("of the function"),
+    "arguments": _used("JSON text; handed to the chat template as an object, if it is one"),
 }
 
 TEXT_PART_FIELDS: FieldTable = {

@@ -7,21 +7,11 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from forebay.errors import InvalidValueError, NotFoundError, RequestError, UnsupportedFieldError
-from forebay.server.openai.fields import (
-    MESSAGE_FIELDS,
-    STREAM_OPTIONS_FIELDS,
-    TEXT_PART_FIELDS,
-    Field,
-    FieldTable,
-    Kind,
-    check_fields,
-)
-from forebay.server.openai.requests import Message, TextPart
+from forebay.errors import InvalidValueError, NotFoundError, RequestError
+from forebay.server.json_shape import check_shape
+from forebay.server.openai.fields import STREAM_OPTIONS_FIELDS, Field, FieldTable, Kind, check_fields
 
 MAX_CHOICES = 128  # prompts * n of one HTTP request
-ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
-REFUSED_ROLES = ("tool", "function")
 
 T = TypeVar("T")
 _WORDS = {
@@ -38,10 +28,9 @@ _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]")
 
 def decode_object(body: bytes) -> dict[str, Any]:
     """The body's one and only JSON parse. Raises RequestError for anything that is not a JSON object."""
+    check_shape(body)
     try:
         value = msgspec.json.decode(body)
-    except RecursionError:
-        raise RequestError("the body nests JSON too deeply; flatten it") from None
     except ValueError as error:  # msgspec's errors and UnicodeDecodeError
         raise RequestError(f"the body is not valid JSON: {error}") from None
     if not isinstance(value, dict):
@@ -104,40 +93,6 @@ def check_token_ids(ids: list[int], vocab_size: int, path: str) -> list[int]:
             f"{path}[{at}] must be a token id from 0 to {vocab_size - 1}, got {shorten(ids[at])}", param=f"{path}[{at}]"
         )
     return ids
-
-
-def parse_messages(raw: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Messages in the form chat templates expect: role, text content and perhaps a name."""
-    if not raw:
-        raise InvalidValueError("messages must hold at least one message", param="messages")
-    return [_parse_message(message, f"messages[{i}]") for i, message in enumerate(raw)]
-
-
-def _parse_message(raw: dict[str, Any], where: str) -> dict[str, Any]:
-    if raw.get("role") in REFUSED_ROLES:
-        raise UnsupportedFieldError(
-            f"{where}.role {raw['role']!r} is not supported: tool calls are not implemented", param=f"{where}.role"
-        )
-    message = convert(check_fields(raw, MESSAGE_FIELDS, where), Message, where)
-    if message.role not in ROLES:
-        raise InvalidValueError(
-            f"{where}.role must be one of {', '.join(ROLES)}, got {shorten(message.role)}", param=f"{where}.role"
-        )
-    content = message.content
-    if not isinstance(content, str):
-        content = "\n".join(_parse_part(part, f"{where}.content[{i}]") for i, part in enumerate(content))
-    parsed = {"role": ROLES[message.role], "content": content}
-    return parsed if message.name is None else parsed | {"name": message.name}
-
-
-def _parse_part(raw: dict[str, Any], where: str) -> str:
-    kind = raw.get("type")
-    if isinstance(kind, str) and kind != "text":
-        raise UnsupportedFieldError(
-            f"{where}.type {shorten(kind)} is not supported: this model reads text; send parts of type 'text'",
-            param=f"{where}.type",
-        )
-    return convert(check_fields(raw, TEXT_PART_FIELDS, where), TextPart, where).text
 
 
 def shorten(value: Any, limit: int = 60) -> str:

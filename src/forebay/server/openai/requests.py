@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
@@ -48,6 +48,7 @@ class _GenerationBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     n: Int64 = 1
     stream: bool = False
     stream_options: StreamOptions | None = None
+    cache_salt: Annotated[str, Meta(min_length=1, max_length=512)] | None = None
     user: ShortText | None = None
 
 
@@ -83,14 +84,40 @@ class TextPart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     role: str
-    content: str | list[dict[str, Any]]
+    content: str | list[dict[str, Any]] | None = None
     name: ShortText | None = None
+    tool_calls: list[dict[str, Any]] = []
+    tool_call_id: ShortText | None = None
+    reasoning_content: str | None = None
+
+
+class CalledFunction(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`function` of a call in a message."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=64)]
+    arguments: str
+
+
+class MessageCall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One of `tool_calls` of a message."""
+
+    type: Literal["function"]
+    function: CalledFunction
+    id: ShortText | None = None
 
 
 class ChatBody(_GenerationBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """POST /v1/chat/completions. Messages keep their JSON form until `parse.parse_messages` has read each."""
+    """POST /v1/chat/completions. Messages keep their JSON form until `messages.parse_messages` has read each."""
 
     messages: list[dict[str, Any]]
+    tools: list[Any] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
+    reasoning_effort: str | None = None
+    thinking_token_budget: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
+    add_generation_prompt: bool = True
+    continue_final_message: bool = False
+    chat_template_kwargs: dict[str, Any] = {}
     max_completion_tokens: Int64 | None = None
     logprobs: bool = False
     top_logprobs: Int64 | None = None

@@ -9,10 +9,15 @@ from starlette.responses import Response
 
 from forebay.errors import InvalidValueError
 from forebay.server.body import off_loop, read_json_body
-from forebay.server.openai.parse import check_model, check_token_ids, parse, parse_messages
+from forebay.server.openai.messages import parse_messages
+from forebay.server.openai.parse import check_model, check_token_ids, parse
 from forebay.server.openai.requests import DetokenizeBody, TokenizeBody
 from forebay.server.reply import json_reply
 from forebay.server.state import ServerState
+
+# The tokenizer would take seconds for many more, and hold up every other request meanwhile.
+MAX_TEXT = 2**20  # characters
+MAX_TOKENS = 2**17
 
 
 async def tokenize(state: ServerState, request: Request) -> Response:
@@ -32,20 +37,28 @@ def _tokenized(state: ServerState, raw: bytes) -> Response:
     check_model(body.model, state.model_name)
     tokenizer = state.engine.tokenizer
     if body.prompt is not None and body.messages is None:
+        _check_length(len(body.prompt), MAX_TEXT, "characters", "prompt")
         ids = tokenizer.encode(body.prompt, add_special_tokens=body.add_special_tokens)
     elif body.messages is not None and body.prompt is None:
         messages = parse_messages(body.messages)
-        text = tokenizer.render_chat(messages, add_generation_prompt=body.add_generation_prompt)
-        ids = tokenizer.encode(text, add_special_tokens=False)  # the template has written them
+        prompt = tokenizer.chat_prompt(messages, add_generation_prompt=body.add_generation_prompt)
+        _check_length(len(prompt.text), MAX_TEXT, "characters", "messages")
+        ids = tokenizer.encode(prompt, add_special_tokens=False)  # the template has written them
     else:
         raise InvalidValueError("give either prompt or messages", param="prompt")
     return json_reply({"tokens": ids, "count": len(ids), "max_model_len": state.engine.info.max_model_len})
+
+
+def _check_length(length: int, limit: int, unit: str, field: str) -> None:
+    if length > limit:
+        raise InvalidValueError(f"{field} has {length} {unit} and may have {limit} here; send parts", param=field)
 
 
 def _detokenized(state: ServerState, raw: bytes) -> Response:
     body = parse(raw, DetokenizeBody)
     check_model(body.model, state.model_name)
     tokenizer = state.engine.tokenizer
+    _check_length(len(body.tokens), MAX_TOKENS, "token ids", "tokens")
     if body.tokens:
         check_token_ids(body.tokens, tokenizer.vocab_size, "tokens")
     return json_reply({"prompt": tokenizer.decode(body.tokens, skip_special_tokens=body.skip_special_tokens)})

@@ -8,9 +8,11 @@ from __future__ import annotations
 from functools import cache
 from typing import Final
 
+from forebay.structured.limits import GrammarLimits
 from forebay.structured.regex import search_pattern
 
-_MONTH_DAY = "(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)|02-(?:0[1-9]|1[0-9]|2[0-8]))"
+_LONG, _SHORT = "(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])", "(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)"
+_MONTH_DAY = f"(?:{_LONG}|{_SHORT}|02-(?:0[1-9]|1[0-9]|2[0-8]))"
 _LEAP_YEAR = "(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)"
 _DATE = f"(?:[0-9]{{4}}-{_MONTH_DAY}|{_LEAP_YEAR}-02-29)"
 # RFC 3339, 5.6; without leap seconds, which are right at a few moments only
@@ -31,10 +33,11 @@ _IPV4 = rf"(?:{_OCTET}\.){{3}}{_OCTET}"
 
 # RFC 5321, 4.1.2, Mailbox: a local part of up to three atoms, an address literal of IPv4 only
 _ATEXT = r"[A-Za-z0-9!#$%&'*+\-/=?^_`{|}~]"
-_LOCAL = rf"{_ATEXT}{{1,64}}|{_ATEXT}{{1,31}}\.{_ATEXT}{{1,32}}|{_ATEXT}{{1,20}}(?:\.{_ATEXT}{{1,20}}){{2}}"  # of 64 characters at most
+_TWO, _THREE = rf"{_ATEXT}{{1,31}}\.{_ATEXT}{{1,32}}", rf"{_ATEXT}{{1,20}}(?:\.{_ATEXT}{{1,20}}){{2}}"
+_LOCAL = rf"{_ATEXT}{{1,64}}|{_TWO}|{_THREE}"  # of 64 characters at most
 _EMAIL = rf"(?:{_LOCAL})@(?:{_HOSTNAME}|\[{_IPV4}\])"
 
-# RFC 4291, 2.2: forms 1 and 2, not the one that ends in an IPv4 address
+# RFC 4291, 2.2
 _H16 = "[0-9A-Fa-f]{1,4}"
 _IPV6 = "|".join([
     f"(?:{_H16}:){{7}}{_H16}",
@@ -43,7 +46,17 @@ _IPV6 = "|".join([
     *(f"(?:{_H16}:){{{n}}}:" for n in range(1, 7)),
     f":(?::{_H16}){{1,7}}",
     "::",
+    f"(?:{_H16}:){{6}}{_IPV4}",
+    *(f"(?:{_H16}:){{{n}}}:(?:{_H16}:){{0,{5 - n}}}{_IPV4}" for n in range(1, 6)),
+    f"::(?:{_H16}:){{0,5}}{_IPV4}",
 ])  # fmt: skip
+
+# RFC 6901, 3; draft-bhutton-relative-json-pointer-00, 3
+_JSON_POINTER = r"(?:/(?:[^/~]|~[01])*)*"
+_RELATIVE_JSON_POINTER = rf"(?:0|[1-9][0-9]*)(?:#|{_JSON_POINTER})"
+
+# RFC 4648, 4, with padding: "byte" of OpenAPI
+_BASE64 = "(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?"
 
 _UUID = "-".join(f"[0-9A-Fa-f]{{{n}}}" for n in (8, 4, 4, 4, 12))  # RFC 9562, 4
 
@@ -53,9 +66,14 @@ _PCHAR = rf"(?:[A-Za-z0-9\-._~!$&'()*+,;=:@]|{_PCT})"
 _USERINFO = rf"(?:[A-Za-z0-9\-._~!$&'()*+,;=:]|{_PCT})*@"
 _REG_NAME = rf"(?:[A-Za-z0-9\-._~!$&'()*+,;=]|{_PCT})*"
 _AUTHORITY = rf"(?:{_USERINFO})?(?:\[(?:{_IPV6})\]|{_REG_NAME})(?::[0-9]*)?"
-_PATHS = f"(?://{_AUTHORITY}(?:/{_PCHAR}*)*|/(?:{_PCHAR}+(?:/{_PCHAR}*)*)?|{_PCHAR}+(?:/{_PCHAR}*)*|)"
+_ABSOLUTE = f"//{_AUTHORITY}(?:/{_PCHAR}*)*|/(?:{_PCHAR}+(?:/{_PCHAR}*)*)?"
+_PATHS = f"(?:{_ABSOLUTE}|{_PCHAR}+(?:/{_PCHAR}*)*|)"
+_NO_COLON = _PCHAR.replace(":@", "@")  # the first part of a relative path
+_RELATIVE_PATHS = f"(?:{_ABSOLUTE}|{_NO_COLON}+(?:/{_PCHAR}*)*|)"
 _TAIL = rf"(?:{_PCHAR}|[/?])*"
-_URI = rf"[A-Za-z][A-Za-z0-9+\-.]*:{_PATHS}(?:\?{_TAIL})?(?:#{_TAIL})?"
+_QUERY = rf"(?:\?{_TAIL})?(?:#{_TAIL})?"
+_URI = rf"[A-Za-z][A-Za-z0-9+\-.]*:{_PATHS}{_QUERY}"
+_URI_REFERENCE = f"{_URI}|{_RELATIVE_PATHS}{_QUERY}"
 
 FORMATS: Final[dict[str, str]] = {
     "date": _DATE,
@@ -67,12 +85,19 @@ FORMATS: Final[dict[str, str]] = {
     "ipv4": _IPV4,
     "ipv6": _IPV6,
     "uri": _URI,
+    "uri-reference": _URI_REFERENCE,
+    "json-pointer": _JSON_POINTER,
+    "relative-json-pointer": _RELATIVE_JSON_POINTER,
+    "byte": _BASE64,
     "uuid": _UUID,
 }
+# OpenAPI's formats of numbers, as bits of an integer. All numbers of JSON are of the last two.
+NUMBER_FORMATS: Final[dict[str, int | None]] = {"int32": 32, "int64": 64, "float": None, "double": None}
+_LIMITS: Final = GrammarLimits(max_regex_chars=100_000)
 FORMAT_MAX_LENGTH: Final[dict[str, int]] = {"hostname": 253, "email": 254}  # RFC 1035, 2.3.4; RFC 5321, 4.5.3.1.3
 
 
 @cache
 def format_pattern(name: str) -> str:
     """The pattern of a format as the backend reads it."""
-    return search_pattern(f"^(?:{FORMATS[name]})$")
+    return search_pattern(f"^(?:{FORMATS[name]})$", _LIMITS)

@@ -5,24 +5,30 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from decimal import Decimal
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from forebay.structured.refusal import Pointer, Refusal
 
 LARGEST: Final = 2**53  # integers up to here are float64 values
+LARGEST_INTEGER: Final = 2**63 - 1024  # the last float64 below 2^63; integers of the backend have 64 bits
 _MAX_DIGITS: Final = 20  # before and behind the point
 _MAX_COEFFICIENT: Final = 2**32 - 1
 _SURE_DIGITS: Final = 15
 
 
-def is_number(value: Any) -> bool:
+def is_number(value: Any) -> TypeGuard[int | float]:
     return type(value) in (int, float)
 
 
-def exact_number(value: Any, at: Pointer) -> int | float:
-    """The number. Refusal: not one, or one that float64 or a pattern of reasonable length cannot hold."""
+def exact_number(value: Any, at: Pointer, *, integers: bool = False) -> int | float:
+    """The number. Refusal: not one, or one that float64 or a pattern of reasonable length cannot hold.
+
+    integers: of a schema of integers only, whose bounds may be any float64 of 64-bit integers.
+    """
     if not is_number(value):
         raise Refusal("must be a number", at)
+    if integers and abs(value) <= LARGEST_INTEGER and value == int(value) == int(float(value)):
+        return int(value)
     if not abs(value) <= LARGEST:  # NaN as well
         raise Refusal(f"must be from -2^53 to 2^53, where every integer is exact, got {value}", at)
     if isinstance(value, float) and len(positional(value)) > _MAX_DIGITS:

@@ -1,7 +1,7 @@
 """What OpenAI demands of a schema with `"strict": true`, beyond what is demanded of all.
 
-Source: OpenAI, Structured Outputs, "Supported schemas": objects list all their properties as required and allow no others,
-and the root is an object. Keywords that OpenAI does not support there are accepted, as they are enforced here.
+Source: OpenAI, Structured Outputs, "Supported schemas": objects list all their properties as required and allow no
+others, and the root is an object. Keywords that OpenAI does not support there are accepted, as they are enforced here.
 """
 
 from __future__ import annotations

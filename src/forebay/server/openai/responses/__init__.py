@@ -1,0 +1,1 @@
+"""OpenAI's Responses, the stateless part: field table, parsing, wording, handlers. See docs/responses.md."""

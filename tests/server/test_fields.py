@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import gzip
 import json
 from typing import Any
@@ -11,7 +12,10 @@ import pytest
 from forebay.errors import InvalidValueError, UnknownFieldError, UnsupportedFieldError
 from forebay.server.openai import fields
 from forebay.server.openai.fields import Field, FieldTable, Kind, check_fields
+from forebay.server.openai.messages import REFUSED_ROLES, ROLES, parse_messages
 from forebay.server.openai.requests import ChatBody, CompletionBody, Message, StreamOptions, TextPart
+from tests.support.doc_tables import REPOSITORY
+from tests.support.field_tests import SHOWN_BY, unshown
 from tests.support.shared import shared_path
 
 
@@ -52,6 +56,43 @@ def test_every_documented_message_field_has_a_row(schemas: dict[str, Any]) -> No
     assert documented == {name for name, field in fields.MESSAGE_FIELDS.items() if not field.ours}
     assert properties(schemas, "ChatCompletionStreamOptions") == set(fields.STREAM_OPTIONS_FIELDS)
     assert properties(schemas, "ChatCompletionRequestMessageContentPartText") == set(fields.TEXT_PART_FIELDS)
+
+
+def test_every_documented_format_field_has_a_row(schemas: dict[str, Any]) -> None:
+    formats = ("ResponseFormatText", "ResponseFormatJsonObject", "ResponseFormatJsonSchema")
+    assert set().union(*(properties(schemas, name) for name in formats)) == set(fields.RESPONSE_FORMAT_FIELDS)
+    inner = schemas["ResponseFormatJsonSchema"]["properties"]["json_schema"]
+    assert set(inner["properties"]) == set(fields.JSON_SCHEMA_FIELDS)
+
+
+def _constants(schemas: dict[str, Any], union: str, name: str) -> set[str]:
+    """The values of a field that tells the members of a union apart."""
+    members = [schemas[member["$ref"].rpartition("/")[2]] for member in schemas[union]["oneOf"]]
+    return {value for member in members for value in member["properties"][name]["enum"]}
+
+
+def test_every_documented_role_and_part_is_taken_or_refused_by_name(schemas: dict[str, Any]) -> None:
+    roles = _constants(schemas, "ChatCompletionRequestMessage", "role")
+    assert roles == {*ROLES, *REFUSED_ROLES}
+    for role in REFUSED_ROLES:
+        with pytest.raises(UnsupportedFieldError, match=f"'{role}' is not supported") as caught:
+            parse_messages([{"role": role, "content": "x"}])
+        assert caught.value.param == "messages[0].role"
+    for kind in ("User", "Assistant", "System", "Tool"):
+        for part in _constants(schemas, f"ChatCompletionRequest{kind}MessageContentPart", "type") - {"text"}:
+            with pytest.raises(UnsupportedFieldError, match=f'"{part}" is not supported') as caught:
+                parse_messages([{"role": "user", "content": [{"type": part, part: {}}]}])
+            assert caught.value.param == "messages[0].content[0].type"
+
+
+def test_every_field_has_a_test_that_shows_it() -> None:
+    assert unshown() == []
+    for name, test in SHOWN_BY.items():
+        file, _, function = test.partition("::")
+        source = (REPOSITORY / file).read_text("utf-8")
+        found = {f.name for f in ast.walk(ast.parse(source)) if isinstance(f, ast.FunctionDef)}
+        assert function in found, test
+        assert name.rpartition(".")[2] in source, (name, test)
 
 
 @pytest.mark.parametrize(

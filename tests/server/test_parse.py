@@ -235,12 +235,14 @@ not_json__message = [
     (b"{", "not valid JSON"),
     (b"[]", "must be a JSON object, got an array"),
     (b"null", "must be a JSON object, got null"),
-    (b'{"a":NaN}', "not valid JSON"),
-    (b'{"a":1e999}', "not valid JSON"),
-    (b'{"a":"\xff"}', "not valid JSON"),
-    (b'{"a":"\\ud800"}', "not valid JSON"),
+    (b'{"a":NaN}', "a has a number that is not finite or too large: NaN; .* send a finite number"),
+    (b'{"b":1,"a":[-1e999]}', "a has a number that is not finite or too large: -1e999; "),
+    (b'{"a":"\xff"}', "a has text that is not whole Unicode characters"),
+    (b'{"a":"\\ud800"}', "a has text that is not whole Unicode characters"),
+    (b'{"\\udc00":NaN}', "the name of a field has text that is not whole"),
+    (b'{"a":tru}', r"a is not valid JSON: Expecting value \(character 5\)"),
     (b'{"a":' * 5000 + b"1" + b"}" * 5000, "nests JSON too deeply"),
-    (b'{"model":"m","prompt":"p","n":' + b"9" * 10000 + b"}", "not valid JSON|n must be an integer"),
+    (b'{"model":"m","prompt":"p","n":' + b"9" * 10000 + b"}", r"n has a number .*: 99999999999999999999\.\.\.;"),
 ]
 
 
@@ -257,6 +259,7 @@ def test_messages_take_the_form_templates_expect() -> None:
         {"role": "assistant", "content": "c", "tool_calls": [], "refusal": None},
         {"role": "assistant", "tool_calls": [CALL, CALL | {"function": {"name": "g", "arguments": '{"a":'}}]},
         {"role": "tool", "content": "ok", "tool_call_id": "1"},
+        {"role": "assistant", "content": "d", "reasoning_content": "so"},
     ]
     assert parse_messages(raw) == [
         {"role": "system", "content": "be brief"},
@@ -271,7 +274,14 @@ def test_messages_take_the_form_templates_expect() -> None:
             ],
         },
         {"role": "tool", "content": "ok", "tool_call_id": "1"},
+        {"role": "assistant", "content": "d", "reasoning_content": "so"},
     ]
+
+
+def test_reasoning_effort_reaches_a_template_that_uses_it() -> None:
+    raw = json.dumps({"model": "m", "messages": HELLO, "reasoning_effort": "low", "chat_template_kwargs": {"a": 1}})
+    body = parse(raw.encode(), ChatBody, CHAT_FIELDS)
+    assert template_arguments(body, "{{ reasoning_effort }}") == {"a": 1, "reasoning_effort": "low"}
 
 
 def test_prompt_shapes() -> None:

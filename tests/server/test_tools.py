@@ -157,6 +157,22 @@ def test_calls_after_reasoning_with_a_budget(agent: openai.OpenAI) -> None:
         jsonschema.validate(json.loads(arguments), PARAMETERS)
 
 
+def test_an_answer_goes_on_from_the_last_message(agent: openai.OpenAI) -> None:
+    messages = [*HELLO, {"role": "assistant", "content": "Once upon a time"}]
+    going_on = {"continue_final_message": True}
+    made = agent.chat.completions.create(
+        model=MODEL, messages=messages, max_tokens=4, temperature=0, extra_body=going_on
+    )
+    text = f"user: {HELLO[0]['content']}</s>\nassistant: Once upon a time"
+    raw = agent.completions.create(model=MODEL, prompt=text, max_tokens=1)
+    assert made.usage.prompt_tokens == raw.usage.prompt_tokens - 1  # this template writes no BOS
+    begun = agent.chat.completions.create(model=MODEL, messages=HELLO, max_tokens=1)
+    plain = agent.chat.completions.create(
+        model=MODEL, messages=HELLO, max_tokens=1, extra_body={"add_generation_prompt": False}
+    )
+    assert plain.usage.prompt_tokens < begun.usage.prompt_tokens
+
+
 @pytest.mark.parametrize(
     ("fields", "param", "says"),
     [

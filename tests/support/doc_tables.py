@@ -20,10 +20,12 @@ from forebay.observe.metrics import METRICS
 from forebay.profile.schema import SECTIONS
 from forebay.profile.settings import settings_of, toml_value
 from forebay.server.anthropic.fields import BLOCKS, COUNT_TOKENS_FIELDS, MESSAGES_FIELDS
-from forebay.server.openai.fields import CHAT_FIELDS, COMPLETION_FIELDS, FieldTable, Kind
+from forebay.server.openai.fields import CHAT_FIELDS, COMPLETION_FIELDS, Field, FieldTable, Kind, refusal
 from forebay.server.openai.responses.fields import INPUT_TOKENS_FIELDS, RESPONSE_FIELDS
 from forebay.weights.conversion import bits, decide
 from forebay.weights.formats import FORMATS
+from tests.support.field_tests import TABLES as FIELD_TABLES
+from tests.support.field_tests import shown_by
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 RESULTS = REPOSITORY / "benchmarks" / "results"
@@ -83,8 +85,25 @@ def buckets() -> Iterator[str]:
 
 
 def openai_fields() -> Iterator[str]:
-    """Every field of the two generation endpoints: which of them has it, and what becomes of it."""
-    yield from _fields({"completions": COMPLETION_FIELDS, "chat": CHAT_FIELDS})
+    """Every field of the two generation endpoints: which of them has it, what becomes of it, what shows that."""
+    both = COMPLETION_FIELDS | CHAT_FIELDS
+    for kind in Kind:
+        yield from ["", f"**{kind.value.capitalize()}**", ""]
+        yield from _table("field", "completions", "chat", *_FATES[kind])
+        for name, f in both.items():
+            if f.kind is kind:
+                marks = ["yes" if name in table else "" for table in (COMPLETION_FIELDS, CHAT_FIELDS)]
+                places = [place for place, mark in zip(("completions", "chat"), marks, strict=True) if mark]
+                yield _row(f"`{name}`", *marks, *_fate(f, name, name, places))
+
+
+def openai_inner_fields() -> Iterator[str]:
+    """The same of objects inside the bodies."""
+    yield from _table("field", "", "what", "shown by")
+    for place, table in list(FIELD_TABLES.items())[2:]:
+        for name, f in table.items():
+            what = _fate(f, name, f"{place}.{name}", [place])
+            yield _row(f"`{place}.{name}`", f.kind.value, *(what if len(what) == 2 else [*what, ""]))
 
 
 def responses_fields() -> Iterator[str]:
@@ -103,18 +122,29 @@ def anthropic_blocks() -> Iterator[str]:
 
 
 def _fields(tables: dict[str, FieldTable]) -> Iterator[str]:
-    """The rows of all tables by kind; with several tables a column for each says which fields it has."""
+    """The rows of all tables by kind; a column for each table says which fields it has."""
     rows = {name: field for table in tables.values() for name, field in table.items()}
-    columns = list(tables) if len(tables) > 1 else []
     for kind in Kind:
         neutral = ["passes"] if kind is Kind.REFUSED else []
         yield from ["", f"**{kind.value.capitalize()}**", ""]
-        yield from _table("field", *columns, *neutral, "")
+        yield from _table("field", *tables, *neutral, "")
         for name, f in rows.items():
             if f.kind is kind:
-                marks = ["yes" if name in tables[column] else "" for column in columns]
+                marks = ["yes" if name in table else "" for table in tables.values()]
                 passes = [" ".join(f"`{json.dumps(value)}`" for value in f.neutral)] if neutral else []
                 yield _row(f"`{name}`", *marks, *passes, f.why)
+
+
+_FATES = {Kind.USED: ("what", "shown by"), Kind.NOTED: ("what", "shown by"), Kind.REFUSED: ("the error",)}
+
+
+def _fate(field: Field, name: str, path: str, places: list[str]) -> list[str]:
+    """What the table says of a field and the tests that show it; of a refused one the error."""
+    if field.kind is Kind.REFUSED:
+        return [refusal(path, field)]
+    tests = dict.fromkeys(filter(None, (shown_by(place, name) for place in places)))
+    names = [f"[{test.rpartition('::')[2]}](../{test.partition('::')[0]})" for test in tests]
+    return [field.why, ", ".join(names)]
 
 
 def weight_conversions() -> Iterator[str]:
@@ -161,6 +191,7 @@ TABLES = {
         responses_fields,
         anthropic_fields,
         anthropic_blocks,
+        openai_inner_fields,
         layers,
         workload_flags,
         buckets,

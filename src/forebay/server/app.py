@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 import msgspec
 from fastapi import FastAPI
-from fastapi.openapi.utils import get_openapi
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -17,7 +15,6 @@ from forebay.errors import ForebayError
 from forebay.server import health
 from forebay.server.anthropic.messages import count_tokens, messages
 from forebay.server.anthropic.requests import CountTokensBody, MessagesBody
-from forebay.server.auth import OPEN_PATHS
 from forebay.server.errors import on_forebay_error, on_http_exception
 from forebay.server.gateway import Gateway
 from forebay.server.models import get_model, list_models
@@ -27,6 +24,7 @@ from forebay.server.openai.requests import ChatBody, CompletionBody, DetokenizeB
 from forebay.server.openai.responses.create import compact, create_response, input_tokens, stored_response
 from forebay.server.openai.responses.requests import InputTokensBody, ResponseBody
 from forebay.server.openai.tokenize import detokenize, tokenize
+from forebay.server.openapi import RESPONSES, openapi_document, operation
 from forebay.server.state import ServerSettings, ServerState
 from forebay.version import package_version
 
@@ -55,11 +53,6 @@ ROUTES: tuple[tuple[str, str, Handler, type[msgspec.Struct] | None, str], ...] =
     ("GET", "/metrics", health.metrics, None, "Prometheus text exposition."),
 )
 
-SECURITY_SCHEMES = {
-    "bearer": {"type": "http", "scheme": "bearer"},
-    "x-api-key": {"type": "apiKey", "in": "header", "name": "x-api-key"},
-}
-
 
 def build_app(engine: AsyncEngine, settings: ServerSettings | None = None) -> Gateway:
     """The ASGI application over a started engine. The caller closes the engine."""
@@ -85,10 +78,12 @@ def build_app(engine: AsyncEngine, settings: ServerSettings | None = None) -> Ga
             summary=summary,
             description=handler.__doc__,
             response_class=Response,
-            openapi_extra=_request_body(body) if body else None,
+            openapi_extra=operation(body),
+            responses=RESPONSES,
         )
+    bodies = [body for *_, body, _ in ROUTES if body is not None]
     guarded = state.settings.api_keys is not None
-    app.openapi = lambda: _openapi(app, guarded)  # type: ignore[method-assign]  # FastAPI's documented way to extend the document
+    app.openapi = lambda: openapi_document(app, bodies, guarded)  # type: ignore[method-assign]  # FastAPI's documented way to extend the document
     return Gateway(app, state)
 
 
@@ -97,24 +92,3 @@ def _endpoint(state: ServerState, handler: Handler) -> Callable[[Request], Await
         return await handler(state, request)
 
     return endpoint
-
-
-def _request_body(body: type[msgspec.Struct]) -> dict[str, Any]:
-    schema = {"$ref": f"#/components/schemas/{body.__name__}"}
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
-
-
-def _openapi(app: FastAPI, guarded: bool) -> dict[str, Any]:
-    """FastAPI's document plus the schemas of our bodies and where a key goes, made once."""
-    if app.openapi_schema is None:
-        document = get_openapi(title=app.title, version=app.version, routes=app.routes)
-        bodies = [body for *_, body, _ in ROUTES if body is not None]
-        _, schemas = msgspec.json.schema_components(bodies, ref_template="#/components/schemas/{name}")
-        document.setdefault("components", {}).setdefault("schemas", {}).update(schemas)
-        if guarded:
-            document["components"]["securitySchemes"] = SECURITY_SCHEMES
-            document["security"] = [{name: []} for name in SECURITY_SCHEMES]
-            for path in OPEN_PATHS:
-                document["paths"][path]["get"]["security"] = []
-        app.openapi_schema = document
-    return app.openapi_schema

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from forebay.core.sampling_params import SamplingParams
-from forebay.errors import RequestError
 from forebay.server.answer import Answer, Wording
 from forebay.server.body import read_json_body
 from forebay.server.generation import Generation, prepare
+from forebay.server.naming import Names, naming
 from forebay.server.openai.answer import counting_refusals
 from forebay.server.speech import Speech
 from forebay.server.state import ServerState
@@ -26,17 +24,19 @@ from forebay.tokenizer import ChatPrompt
 @dataclass(frozen=True, slots=True)
 class Face:
     """How a face names things. kind: prefix of its response ids (see `prepare`). conversation: its field of that.
-    names: our names of other fields -> its own, where they differ."""
+    names: of other fields."""
 
     kind: str
     conversation: str = "messages"
-    names: Mapping[str, str] = field(default_factory=dict)
+    names: Names = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """All that a body says. prompt: rendered by the chat template, which has written the special tokens. sampling: as
-    the body has it; `speech` adds what calls and reasoning need.
+    """All that a body says.
+
+    prompt: rendered by the chat template, which has written the special tokens. sampling: as the body has it; `speech`
+    adds what calls and reasoning need. names: of the engine's fields, beyond those of the face.
     """
 
     prompt: ChatPrompt
@@ -45,6 +45,7 @@ class Asked:
     stream: bool
     wording: Callable[[Generation], Wording]
     cache_salt: str | None = None
+    names: Names = field(default_factory=dict)
 
 
 async def converse(
@@ -52,22 +53,22 @@ async def converse(
 ) -> Response:
     """Answer a conversation, whole or as server-sent events. `read` parses the body, in a thread."""
     received_ns = state.engine.now_ns()
-    with naming(face.names):
-        with counting_refusals(state):
-            body = await read_json_body(request, state.settings)
-            # a chat template can take long on any body
-            asked, sampling = await asyncio.to_thread(_read, state, body, read)
-        generation = await prepare(
-            state,
-            face.kind,
-            [asked.prompt],
-            sampling,
-            received_ns,
-            tenant_of(request),
-            cache_salt=asked.cache_salt,
-            field=face.conversation,
-            add_special_tokens=False,
-        )
+    with naming(face.names), counting_refusals(state):
+        body = await read_json_body(request, state.settings)
+        # a chat template can take long on any body
+        asked, sampling = await asyncio.to_thread(_read, state, body, read)
+    generation = await prepare(
+        state,
+        face.kind,
+        [asked.prompt],
+        sampling,
+        received_ns,
+        tenant_of(request),
+        cache_salt=asked.cache_salt,
+        field=face.conversation,
+        names={**face.names, **asked.names},
+        add_special_tokens=False,
+    )
     answer = Answer(state, generation, asked.wording(generation), asked.speech.readers(generation))
     return answer.response(stream=asked.stream)
 
@@ -75,16 +76,3 @@ async def converse(
 def _read(state: ServerState, body: bytes, read: Callable[[ServerState, bytes], Asked]) -> tuple[Asked, SamplingParams]:
     asked = read(state, body)
     return asked, asked.speech.held(asked.sampling)
-
-
-@contextmanager
-def naming(names: Mapping[str, str]) -> Iterator[None]:
-    """Errors that name a field of ours name the client's instead. `names`: ours -> the client's."""
-    try:
-        yield
-    except RequestError as error:
-        if error.param is None or error.param not in names:
-            raise
-        theirs = names[error.param]
-        message = re.sub(rf"\b{error.param}\b", theirs, error.message, count=1)
-        raise type(error)(message, param=theirs) from None

@@ -14,7 +14,8 @@ from forebay.core.messages import AddRequest
 from forebay.core.outputs import CompletionChunk
 from forebay.core.sampling_params import SamplingParams
 from forebay.engine.input_processor import Prompt
-from forebay.errors import ContextLengthError, InvalidValueError
+from forebay.errors import InvalidValueError
+from forebay.server.naming import Names, naming
 from forebay.server.state import ServerState
 from forebay.server.tenants import Tenant
 
@@ -62,13 +63,14 @@ async def prepare(
     *,
     cache_salt: str | None = None,
     field: str = "prompt",
+    names: Names | None = None,
     add_special_tokens: bool = True,
     silent: bool = False,
 ) -> Generation:
     """Tokenize and check every prompt, decide seed and max_tokens; nothing is sent yet.
 
     kind: prefix of the response id, with a dash after it if it does not end in an underscore. cache_salt: the client's
-    field of that name. field: what the client calls a prompt, for errors.
+    field of that name. field: what the client calls a prompt, names: and other fields, for errors.
     Raises InvalidValueError, ContextLengthError, UnavailableError, EngineDeadError.
     """
     _check_room(state, len(prompts), sampling.n, field)
@@ -77,7 +79,7 @@ async def prepare(
     id_ = f"{kind}{'' if kind.endswith('_') else '-'}{secrets.token_hex(16)}"
     requests = []
     for i, prompt in enumerate(prompts):
-        try:
+        with naming(names or {}, prompt=field if len(prompts) == 1 else f"{field}[{i}]"):
             request = await state.engine.prepare(
                 prompt,
                 sampling,
@@ -87,11 +89,6 @@ async def prepare(
                 received_ns=received_ns,
                 add_special_tokens=add_special_tokens,
             )
-        except ContextLengthError as error:
-            if error.param != "prompt":
-                raise
-            where = field if len(prompts) == 1 else f"{field}[{i}]"
-            raise ContextLengthError(error.message, param=where) from None
         requests.append(request)
     return Generation(id=id_, requests=requests, n=sampling.n, logprobs=sampling.logprobs is not None, silent=silent)
 

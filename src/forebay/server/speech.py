@@ -39,7 +39,7 @@ class Speech:
         given = sampling.grammar
         if given is not None and self.format.tools is not None and self.format.tools.channels:
             raise UnsupportedFieldError(
-                f"{given.param} is not supported: this model writes messages in channels ({self.format.tools.name})",
+                f"{given.param} is not supported: this model writes messages in channels; use tools",
                 param=given.param,
             )
         reasoning = self._reasoning(sampling)
@@ -80,7 +80,8 @@ class Speech:
         markers = self.format.splits
         if self.budget is not None and markers is None:
             raise UnsupportedFieldError(
-                f"{BUDGET} is not supported: this model's chat template has no markers of reasoning", param=BUDGET
+                f"{BUDGET} is not supported: this model's chat template has no markers of reasoning; remove it",
+                param=BUDGET,
             )
         if markers is None or (self.budget is None and sampling.grammar is None):
             return None
@@ -99,7 +100,7 @@ class Speech:
         field = BUDGET if self.budget is not None else sampling.grammar.param if sampling.grammar and inside else None
         if field is not None:
             raise UnsupportedFieldError(
-                f"{field} is not supported: {markers.begin!r} and {markers.end!r} are not single tokens of this model",
+                f"{field} is not supported: {markers.begin!r} and {markers.end!r} are not single tokens of this model; remove it",
                 param=field,
             )
 

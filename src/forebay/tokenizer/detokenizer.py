@@ -36,6 +36,17 @@ class PieceStream:
             self._bare = False
         return self._strip(self._utf8.decode(b"".join(chunks)))
 
+    def gives_up(self, token_id: int) -> bool:
+        """Whether what waits inside becomes U+FFFD because this token, coming next, does not continue it."""
+        waiting, piece = self._utf8.getstate()[0], self._pieces[token_id]
+        if not waiting or not piece or token_id in self._hidden:
+            return False
+        try:
+            _new_utf8_decoder("strict").decode(waiting + piece[:1])
+        except UnicodeDecodeError:
+            return True
+        return False
+
     def finish(self) -> str:
         """What is left: an unfinished character becomes U+FFFD."""
         return self._strip(self._utf8.decode(b"", final=True))

@@ -19,7 +19,7 @@ from forebay.server.openai.logprobs import ChatLogprobs
 from forebay.server.openai.messages import parse_messages, template_arguments
 from forebay.server.openai.parse import check_model, parse
 from forebay.server.openai.requests import ChatBody
-from forebay.server.openai.sampling import chat_sampling, include_usage
+from forebay.server.openai.sampling import chat_names, chat_sampling, include_usage
 from forebay.server.speech import Speech
 from forebay.server.state import ServerState
 from forebay.structured.tools.deltas import (
@@ -61,7 +61,8 @@ def _read(state: ServerState, raw: bytes) -> Asked:
         Speech(state.message_format, tokenizer, prompt.text, wants.choice, body.thinking_token_budget),
         body.stream,
         lambda generation: _Wording(state, generation, usage_wanted),
-        body.cache_salt,
+        cache_salt=body.cache_salt,
+        names=chat_names(body),
     )
 
 

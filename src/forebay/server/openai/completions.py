@@ -16,6 +16,7 @@ from forebay.core.step import TokenLogprobs
 from forebay.errors import ContextLengthError
 from forebay.server.body import off_loop, read_json_body
 from forebay.server.generation import Generation, Usage, prepare, run
+from forebay.server.naming import Names
 from forebay.server.openai.answer import Choice, best_of_each, counting_refusals, gather, respond, response_head
 from forebay.server.openai.fields import COMPLETION_FIELDS
 from forebay.server.openai.logprobs import CompletionLogprobs, joined
@@ -31,6 +32,7 @@ class _Read(NamedTuple):
 
     prompts: list[str | list[int]]
     sampling: SamplingParams
+    names: Names
     n: int
     logprobs_wanted: bool
     echo: bool
@@ -54,6 +56,7 @@ async def completions(state: ServerState, request: Request) -> Response:
         received_ns,
         tenant_of(request),
         cache_salt=read.cache_salt,
+        names=read.names,
         silent=read.silent,
     )
     answer = _Answer(state, generation, read)
@@ -71,6 +74,7 @@ def _read(state: ServerState, raw: bytes) -> _Read:
     return _Read(
         prompts=prompts,
         sampling=sampling,
+        names={"n": "best_of"} if sampling.n != body.n else {},
         n=body.n,
         logprobs_wanted=body.logprobs is not None,
         echo=body.echo,

@@ -210,8 +210,13 @@ def check_fields(given: dict[str, Any], table: FieldTable, where: str = "") -> d
         if field.kind is not Kind.REFUSED:
             kept[name] = value
         elif not any(_same(value, neutral) for neutral in field.neutral):
-            raise UnsupportedFieldError(f"{path} is not supported: {field.why}; {_remedy(field)}", param=path)
+            raise UnsupportedFieldError(refusal(path, field), param=path)
     return kept
+
+
+def refusal(path: str, field: Field) -> str:
+    """The message for a refused field with another value than those that pass."""
+    return f"{path} is not supported: {field.why}; {_remedy(field)}"
 
 
 def _nearest(name: str, table: FieldTable) -> str:

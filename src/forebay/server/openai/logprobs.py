@@ -35,7 +35,7 @@ class CompletionLogprobs:
     """`logprobs` of one completion choice, or of its echoed prompt. `text_offset`: characters of the choice's text
     before the token began.
 
-    A token that completes no character has the offset of the character it is part of. start: characters before all of
+    A token that begins inside a character has the offset of that character. start: characters before all of
     these tokens. prompt_token_ids: what they continue.
     """
 
@@ -62,7 +62,7 @@ class CompletionLogprobs:
         for token_id, found in zip(token_ids, entries, strict=True):
             name = self._tokenizer.token_text(token_id)
             tokens.append(name)
-            offsets.append(self._offset)
+            offsets.append(self._offset + self._detokenizer.gives_up(token_id))
             self._offset += len(self._detokenizer.push([token_id]))
             if found is None:
                 logprobs.append(None)

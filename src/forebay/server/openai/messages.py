@@ -13,6 +13,7 @@ from forebay.server.openai.parse import convert, shorten
 from forebay.server.openai.requests import ChatBody, Message, MessageCall, TextPart
 
 ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "tool"}
+REFUSED_ROLES = {"function": "function calls are deprecated; use 'tool'"}
 _OURS = ("messages", "tools", "add_generation_prompt", "continue_final_message", "now", "documents", "self")
 
 
@@ -41,10 +42,10 @@ def template_arguments(body: ChatBody, template: str | None) -> dict[str, Any]:
 
 
 def _parse_message(raw: dict[str, Any], where: str) -> dict[str, Any]:
-    if raw.get("role") == "function":
+    role = raw.get("role")
+    if isinstance(role, str) and role in REFUSED_ROLES:
         raise UnsupportedFieldError(
-            f"{where}.role 'function' is not supported: function calls are deprecated; use 'tool'",
-            param=f"{where}.role",
+            f"{where}.role {role!r} is not supported: {REFUSED_ROLES[role]}", param=f"{where}.role"
         )
     message = convert(check_fields(raw, MESSAGE_FIELDS, where), Message, where)
     if message.role not in ROLES:
@@ -68,9 +69,9 @@ def _check_fit(message: Message, where: str) -> None:
     if message.role == "tool" and message.tool_call_id is None:
         raise InvalidValueError(f"{where}.tool_call_id is required with role tool", param=f"{where}.tool_call_id")
     for name, role in (("tool_calls", "assistant"), ("reasoning_content", "assistant"), ("tool_call_id", "tool")):
-        if getattr(message, name) and message.role != role:
+        if getattr(message, name) not in (None, []) and message.role != role:
             raise InvalidValueError(
-                f"{where}.{name} belongs to role {role}, got {message.role}", param=f"{where}.{name}"
+                f"{where}.{name} belongs to role {role}, got {message.role}; remove it", param=f"{where}.{name}"
             )
 
 

@@ -10,6 +10,7 @@ import msgspec
 from forebay.errors import InvalidValueError, NotFoundError, RequestError
 from forebay.server.json_shape import check_shape
 from forebay.server.openai.fields import STREAM_OPTIONS_FIELDS, Field, FieldTable, Kind, check_fields
+from forebay.server.openai.unreadable import unreadable
 
 MAX_CHOICES = 128  # prompts * n of one HTTP request
 
@@ -31,8 +32,8 @@ def decode_object(body: bytes) -> dict[str, Any]:
     check_shape(body)
     try:
         value = msgspec.json.decode(body)
-    except ValueError as error:  # msgspec's errors and UnicodeDecodeError
-        raise RequestError(f"the body is not valid JSON: {error}") from None
+    except (RecursionError, ValueError) as error:  # the latter: msgspec's errors and UnicodeDecodeError
+        raise unreadable(body, error) from None
     if not isinstance(value, dict):
         raise RequestError(f"the body must be a JSON object, got {shorten(value)}")
     return value

@@ -9,6 +9,13 @@ from msgspec import Meta
 
 Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 ShortText = Annotated[str, Meta(max_length=512)]
+
+
+def _shown_as(name: str) -> Meta:
+    """In the OpenAPI document, the schema of a struct of this module that is made field by field, not in one go."""
+    return Meta(extra_json_schema={"$ref": f"#/components/schemas/{name}"})
+
+
 Metadata = Annotated[dict[Annotated[str, Meta(max_length=64)], ShortText], Meta(max_length=16)]
 
 
@@ -34,7 +41,7 @@ class _GenerationBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     bad_token_ids: list[Int64] = []
     min_tokens: Int64 = 0
     ignore_eos: bool = False
-    response_format: dict[str, Any] | None = None
+    response_format: Annotated[dict[str, Any], _shown_as("ResponseFormat")] | None = None
     structured_outputs: dict[str, Any] | None = None
     guided_json: dict[str, Any] | str | None = None
     guided_regex: str | None = None
@@ -65,7 +72,7 @@ class ResponseFormat(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """`response_format`."""
 
     type: str
-    json_schema: dict[str, Any] | None = None
+    json_schema: Annotated[dict[str, Any], _shown_as("JsonSchemaFormat")] | None = None
 
 
 class JsonSchemaFormat(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -84,7 +91,7 @@ class TextPart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     role: str
-    content: str | list[dict[str, Any]] | None = None
+    content: str | list[Annotated[dict[str, Any], _shown_as("TextPart")]] | None = None
     name: ShortText | None = None
     tool_calls: list[dict[str, Any]] = []
     tool_call_id: ShortText | None = None
@@ -109,7 +116,7 @@ class MessageCall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 class ChatBody(_GenerationBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """POST /v1/chat/completions. Messages keep their JSON form until `messages.parse_messages` has read each."""
 
-    messages: list[dict[str, Any]]
+    messages: list[Annotated[dict[str, Any], _shown_as("Message")]]
     tools: list[Any] | None = None
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
@@ -131,7 +138,7 @@ class TokenizeBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     model: str | None = None
     prompt: str | None = None
-    messages: list[dict[str, Any]] | None = None
+    messages: list[Annotated[dict[str, Any], _shown_as("Message")]] | None = None
     add_special_tokens: bool = True
     add_generation_prompt: bool = True
 

@@ -6,6 +6,7 @@ import msgspec
 
 from forebay.core.sampling_params import MAX_LOGPROBS, MAX_N, SamplingParams
 from forebay.errors import InvalidValueError
+from forebay.server.naming import Names, naming
 from forebay.server.openai.parse import shorten
 from forebay.server.openai.requests import ChatBody, CompletionBody
 from forebay.server.openai.structured import grammar_of
@@ -15,6 +16,11 @@ def completion_sampling(body: CompletionBody) -> SamplingParams:
     """`best_of` becomes the engine's n, and a max_tokens of 0 a 1 that nobody sees.
 
     Raises InvalidValueError for a best_of below n, and for one above n as a stream."""
+    if body.max_tokens == 0 and body.min_tokens > 0:
+        raise InvalidValueError(
+            f"min_tokens is {body.min_tokens} and max_tokens is 0; ask for fewer at least or more at most",
+            param="min_tokens",
+        )
     sampling = _sampling(body, body.max_tokens or (None if body.max_tokens is None else 1), body.logprobs)
     if body.echo and body.logprobs is not None:
         sampling = msgspec.structs.replace(sampling, prompt_logprobs=body.logprobs)
@@ -56,7 +62,13 @@ def chat_sampling(body: ChatBody) -> SamplingParams:
             f"max_completion_tokens must be an integer of at least 1, got {body.max_completion_tokens}",
             param="max_completion_tokens",
         )
-    return _sampling(body, limit, (top or 0) if body.logprobs else None)
+    with naming(chat_names(body)):
+        return _sampling(body, limit, (top or 0) if body.logprobs else None)
+
+
+def chat_names(body: ChatBody) -> Names:
+    """What the client called the engine's fields."""
+    return {} if body.max_completion_tokens is None else {"max_tokens": "max_completion_tokens"}
 
 
 def include_usage(body: ChatBody | CompletionBody) -> bool:

@@ -15,7 +15,7 @@ from forebay.server.openai.requests import ChatBody, CompletionBody, JsonSchemaF
 from forebay.structured import check
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_FORMATS = ("text", "json_object", "json_schema")
+FORMATS = ("text", "json_object", "json_schema")
 _OF_FIELD = {  # names of our GrammarKinds in vLLM's structured_outputs; guided_X is the older way to write X
     "json": GrammarKind.JSON_SCHEMA,
     "regex": GrammarKind.REGEX,
@@ -47,9 +47,9 @@ def _response_format(body: ChatBody | CompletionBody) -> GrammarSpec | None:
         return None
     where = "response_format"
     given = convert(check_fields(body.response_format, RESPONSE_FORMAT_FIELDS, where), ResponseFormat, where)
-    if given.type not in _FORMATS:
+    if given.type not in FORMATS:
         raise InvalidValueError(
-            f"{where}.type must be one of {', '.join(_FORMATS)}, got {shorten(given.type)}", param=f"{where}.type"
+            f"{where}.type must be one of {', '.join(FORMATS)}, got {shorten(given.type)}", param=f"{where}.type"
         )
     if given.json_schema is not None and given.type != "json_schema":
         raise InvalidValueError(

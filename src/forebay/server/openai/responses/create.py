@@ -9,7 +9,8 @@ from starlette.responses import Response
 
 from forebay.errors import NotFoundError
 from forebay.server.body import read_json_body
-from forebay.server.conversation import Asked, Face, converse, naming
+from forebay.server.conversation import Asked, Face, converse
+from forebay.server.naming import naming
 from forebay.server.openai.answer import counting_refusals
 from forebay.server.openai.parse import check_model, shorten
 from forebay.server.openai.responses.parse import (

@@ -55,18 +55,24 @@ struct StepArrays {
   Ints token, position, request, rows;
   std::vector<Ints> slots;
   std::vector<In<std::int32_t, 2>> tables;
+  std::optional<Ints> hidden;
 };
 
 Step step_of(const StepArrays& a) {
   Step step{length(a.token.shape(0)),
             a.tables.empty() ? 0 : length(a.tables[0].shape(0)),
             length(a.rows.shape(0)),
+            0,
             a.token.data(),
             a.position.data(),
             a.request.data(),
             {},
             {},
             a.rows.data()};
+  if (a.hidden) {
+    step.hidden_rows = length(a.hidden->shape(0));
+    step.hidden = a.hidden->data();
+  }
   check_rows("position", a.position, a.token.shape(0));
   check_rows("request", a.request, a.token.shape(0));
   if (a.tables.empty())  // a plan without a cache: requests are only names, and check_step judges how many
@@ -105,6 +111,7 @@ struct OutputArrays {
   Out<std::int32_t, 2> top_ids;
   Out<float, 2> top_logprobs;
   Out<bool, 1> ok;
+  std::optional<Out<float, 2>> hidden;
 };
 
 // Every index in range: rows of entries ascend, tokens are in the vocabulary, masks exist and are wide enough.
@@ -181,12 +188,23 @@ SampleOutputs outputs_of(const OutputArrays& a, std::size_t rows) {
           a.top_logprobs.data(), a.ok.data(),      length(a.top_ids.shape(1))};
 }
 
+// Where the step's hidden rows go; null if it has none.
+float* hidden_of(const OutputArrays& a, const Plan& plan, const Step& step) {
+  if (!a.hidden && step.hidden_rows == 0) return nullptr;
+  if (!a.hidden) throw std::invalid_argument("hidden_rows without an array for them");
+  check_rows("hidden", *a.hidden, static_cast<std::size_t>(step.hidden_rows));
+  if (a.hidden->shape(1) != static_cast<std::size_t>(plan.hidden_width()))
+    throw std::invalid_argument("hidden must be as wide as what the forward pass marked");
+  return a.hidden->data();
+}
+
 void run(Plan& plan, const StepArrays& arrays, const SampleArrays& sample, const OutputArrays& outputs) {
   const Step step = step_of(arrays);
   const SampleColumns columns = columns_of(sample, arrays.rows.shape(0), plan.vocab());
   const SampleOutputs out = outputs_of(outputs, arrays.rows.shape(0));
+  float* hidden = hidden_of(outputs, plan, step);
   const nb::gil_scoped_release release;
-  plan.run(step, columns, out);
+  plan.run(step, columns, out, hidden);
 }
 
 void run_logits(Plan& plan, const StepArrays& arrays, const Out<float, 2>& out) {
@@ -282,9 +300,11 @@ void bind_plan(nb::module_& m) {
       .def("scale", &Plan::scale)
       .def("softcap", &Plan::softcap)
       .def("rows", &Plan::rows)
+      .def("hidden", &Plan::hidden)
       .def("logits", &Plan::logits)
       .def("finish", &Plan::finish)
       .def_prop_ro("vocab", &Plan::vocab)
+      .def_prop_ro("hidden_width", &Plan::hidden_width)
       .def("run", &run)
       .def("run_logits", &run_logits)
       .def("trace", &trace)
@@ -373,10 +393,12 @@ void bind_roofline(nb::module_& m) {
 NB_MODULE(_native, m) {
   using namespace forebay;
   nb::class_<StepArrays>(m, "Step").def(
-      "__init__", [](StepArrays* at, Ints token, Ints position, Ints request, std::vector<Ints> slots,
-                     std::vector<In<std::int32_t, 2>> tables, Ints rows) {
-        new (at) StepArrays{token, position, request, rows, std::move(slots), std::move(tables)};
-      });
+      "__init__",
+      [](StepArrays* at, Ints token, Ints position, Ints request, std::vector<Ints> slots,
+         std::vector<In<std::int32_t, 2>> tables, Ints rows, std::optional<Ints> hidden) {
+        new (at) StepArrays{token, position, request, rows, std::move(slots), std::move(tables), hidden};
+      },
+      "token"_a, "position"_a, "request"_a, "slots"_a, "block_tables"_a, "logit_rows"_a, "hidden_rows"_a.none());
   nb::class_<EditArrays>(m, "Edits")
       .def("__init__", [](EditArrays* at, Ints start, Ints token, Ints count, Floats bias, Floats repetition,
                           Floats presence, Floats frequency, In<std::uint32_t, 2> masks, Ints mask) {
@@ -394,9 +416,13 @@ NB_MODULE(_native, m) {
           "temperature"_a, "top_p"_a, "min_p"_a, "top_k"_a, "seed"_a, "child"_a, "output_position"_a, "num_logprobs"_a,
           "typical_p"_a.none(), "edits"_a.none(), "target"_a.none());
   nb::class_<OutputArrays>(m, "Outputs")
-      .def("__init__", [](OutputArrays* at, Out<std::int32_t, 1> token, Out<float, 1> logprob,
-                          Out<std::int32_t, 2> top_ids, Out<float, 2> top_logprobs,
-                          Out<bool, 1> ok) { new (at) OutputArrays{token, logprob, top_ids, top_logprobs, ok}; });
+      .def(
+          "__init__",
+          [](OutputArrays* at, Out<std::int32_t, 1> token, Out<float, 1> logprob, Out<std::int32_t, 2> top_ids,
+             Out<float, 2> top_logprobs, Out<bool, 1> ok, std::optional<Out<float, 2>> hidden) {
+            new (at) OutputArrays{token, logprob, top_ids, top_logprobs, ok, hidden};
+          },
+          "token"_a, "logprob"_a, "top_ids"_a, "top_logprobs"_a, "ok"_a, "hidden"_a.none());
   bind_plan(m);
   bind_roofline(m);
   m.def("supported_isas", &supported_isas);

@@ -47,6 +47,8 @@ Plan::Plan(const Kernels& kernels, int threads, const PlanLimits& limits, int bl
 
 int Plan::vocab() const { return logits_ < 0 ? 0 : values_[size(logits_)].width; }
 
+int Plan::hidden_width() const { return hidden_ < 0 ? 0 : values_[size(hidden_)].width; }
+
 std::size_t Plan::bytes_of(const ValueInfo& value) const {
   return size(value.per_logit_row ? limits_.max_logit_rows : limits_.max_tokens) * value.row_bytes;
 }
@@ -101,7 +103,8 @@ void Plan::place_buffers() {
       if (op.output >= 0) values_[size(op.output)].touched_at(op.index);
       for (const Value read : op.reads) values_[size(read)].touched_at(op.index);
     }
-  values_[size(logits_)].last_use = INT32_MAX;
+  for (const Value output : {logits_, hidden_})
+    if (output >= 0) values_[size(output)].last_use = INT32_MAX;
   std::vector<char> busy;
   for (int index = 0; index < static_cast<int>(ops_.size()); ++index) {
     for (ValueInfo& value : values_)
@@ -226,14 +229,20 @@ void Plan::execute(const Step& step, const std::function<void(int)>& after, Trac
   if (trace) add_trace(ops_.back(), logits_, "logits", step, *trace);
 }
 
-void Plan::run(const Step& step, const SampleColumns& columns, const SampleOutputs& out) {
+void Plan::run(const Step& step, const SampleColumns& columns, const SampleOutputs& out, float* hidden_out) {
   const std::lock_guard<std::mutex> lock(running_);
+  if (step.hidden_rows && hidden_ < 0)
+    throw std::invalid_argument("hidden_rows: the forward pass marked no hidden state");
   prepare(step);
   execute(
       step,
       [&](int thread) {
         for (int row = thread; row < step.logit_rows; row += pool_.size())
           samplers_[size(thread)].run(data(logits_), row, columns, out);
+        const std::size_t width = size(hidden_width());
+        for (int i = thread; i < step.hidden_rows; i += pool_.size())
+          std::memcpy(hidden_out + size(i) * width, data(hidden_) + size(step.hidden[i]) * width,
+                      width * sizeof(float));
       },
       nullptr);
 }

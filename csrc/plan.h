@@ -50,12 +50,15 @@ class Plan {
   Value scale(Value x, float factor);
   Value softcap(Value x, float cap);
   Value rows(Value x);
+  void hidden(Value x);
   void logits(Value x);
   void finish();
 
   int vocab() const;
-  // Forward and sampling. Throws std::invalid_argument, before anything is computed, when the step is out of range.
-  void run(const Step& step, const SampleColumns& columns, const SampleOutputs& out);
+  int hidden_width() const;  // of the rows that hidden() marked; 0 if it marked none
+  // Forward and sampling; hidden_out (hidden rows, hidden_width) may be null if the step has none. Throws
+  // std::invalid_argument, before anything is computed, when the step is out of range.
+  void run(const Step& step, const SampleColumns& columns, const SampleOutputs& out, float* hidden_out);
   void run_logits(const Step& step, float* out);  // out (logit rows, vocab)
   Trace trace(const Step& step);                  // per op: "segment/op", checksum of each output row
   std::vector<std::pair<std::string, std::uint64_t>> segments_done() const;  // how often each segment has completed
@@ -122,6 +125,7 @@ class Plan {
   Value quantized(Value x);
   static bool is_float(Storage storage) { return storage <= Storage::bf16; }
   const ValueInfo& info(Value value) const;
+  bool is_output(Value value) const { return value == logits_ || value == hidden_; }
   LayerCache cache_of(int layer) const;
   QuantizedRows quantized_rows(Value value) const;
 
@@ -179,7 +183,7 @@ class Plan {
   std::deque<PackedWeight> weights_;
   std::deque<std::vector<float>> vectors_;  // norm weights and biases
   std::map<Value, Value> quantized_;        // float value -> its int8 form
-  Value logits_ = -1;
+  Value logits_ = -1, hidden_ = -1;
   int vocab_ = INT32_MAX;  // token ids that every embedding has
 
   std::vector<std::size_t> buffer_bytes_;

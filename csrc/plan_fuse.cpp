@@ -43,7 +43,7 @@ void Plan::fuse() {
 // The linear that makes `value` for one reader alone, or -1.
 int Plan::sole_linear(Value value, const Uses& uses) const {
   const int maker = uses.maker[size(value)];
-  const bool is_sole = value != logits_ && uses.reads[size(value)] == 1 && maker >= 0 && ops_[size(maker)].product.w;
+  const bool is_sole = !is_output(value) && uses.reads[size(value)] == 1 && maker >= 0 && ops_[size(maker)].product.w;
   return is_sole ? maker : -1;
 }
 
@@ -51,7 +51,7 @@ int Plan::sole_linear(Value value, const Uses& uses) const {
 void Plan::fuse_gated(std::size_t at, const Uses& uses, std::vector<char>& gone) {
   const Op& product = ops_[at];
   const int gate = sole_linear(product.reads[0], uses), up = sole_linear(product.reads[1], uses);
-  if (gate < 0 || up < 0 || gate == up || uses.reads[size(product.output)] != 1 || product.output == logits_) return;
+  if (gate < 0 || up < 0 || gate == up || uses.reads[size(product.output)] != 1 || is_output(product.output)) return;
   const Op &one = ops_[size(gate)], &other = ops_[size(up)];
   const std::size_t quantize = size(uses.reader[size(product.output)]);
   if (ops_[quantize].name != "quantize" || one.reads != other.reads || is_float(one.product.w->storage) ||

@@ -249,6 +249,12 @@ Plan::Value Plan::rows(Value x) {
   });
 }
 
+void Plan::hidden(Value x) {
+  if (!info(x).per_logit_row) fail("hidden: x must be the step's logit rows; call rows() first");
+  if (hidden_ >= 0) fail("hidden: already marked");
+  hidden_ = x;
+}
+
 void Plan::logits(Value x) {
   if (!info(x).per_logit_row) fail("logits: x must be the step's logit rows; call rows() first");
   if (logits_ >= 0) fail("logits: already marked");

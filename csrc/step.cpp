@@ -75,6 +75,7 @@ std::vector<Run> check_step(const Step& step, const PlanLimits& limits, const st
     if (step.rows[i] <= step.rows[i - 1])
       throw std::invalid_argument("logit_rows[" + std::to_string(i) + "] is " + std::to_string(step.rows[i]) +
                                   ", must be above the one before");
+  check_column("hidden_rows", step.hidden, step.hidden_rows, 0, step.logit_rows);
   std::vector<Run> runs = find_runs(step);
   for (std::size_t g = 0; g < groups.size(); ++g) {
     const long long slots = static_cast<long long>(limits.num_blocks) * block_size;

@@ -27,11 +27,12 @@ struct Step {
     int columns;
   };  // (requests, columns)
 
-  int tokens, requests, logit_rows;
+  int tokens, requests, logit_rows, hidden_rows = 0;
   const std::int32_t *token, *position, *request;
   std::vector<const std::int32_t*> slots;  // per group (tokens,)
   std::vector<Table> tables;               // per group
   const std::int32_t* rows;                // (logit_rows,)
+  const std::int32_t* hidden = nullptr;    // (hidden_rows,)
 };
 
 // Consecutive rows of one request.

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import numpy as np
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from forebay.core.clock import MonotonicClock
@@ -19,12 +20,14 @@ from forebay.core.sampling_params import SamplingParams
 from forebay.engine.async_engine import AsyncEngine
 from forebay.engine.build import build_engine_core
 from forebay.engine.collector import Collector
+from forebay.engine.embedding import check_dimensions, embedding, hidden_requests
 from forebay.engine.frontend import FrontEnd, TextModel
 from forebay.engine.input_processor import Prompt
 from forebay.engine.output_processor import RequestStream
 from forebay.errors import InternalError, InvalidValueError, OverloadedError, UnavailableError
 from forebay.observe.metrics import Metrics
 from forebay.observe.recorder import Recorder
+from forebay.ops.tensor import F32Array
 from forebay.profile import Profile, load_profile
 from forebay.tokenizer import ChatPrompt, Tokenizer
 from forebay.weights.sources import resolve_source
@@ -170,6 +173,25 @@ class LLM:
         """`chat`, as chunks."""
         return self.stream(self.tokenizer.chat_prompt(messages, **template), sampling, add_special_tokens=False)
 
+    def embed(
+        self, prompts: Prompt | Sequence[Prompt], dimensions: int | None = None, *, add_special_tokens: bool = True
+    ) -> F32Array:
+        """Embeddings (prompts, dimensions) float32 of one prompt or many, each of length 1.
+
+        The final hidden state of the last token. dimensions: only the first ones (None: all of the hidden state).
+        Raises InvalidValueError, ContextLengthError.
+        """
+        self._check_open()
+        width = check_dimensions(dimensions, self.info.hidden_size)
+        requests = hidden_requests(
+            self._front.inputs, _prompt_list(prompts), field="prompts", add_special_tokens=add_special_tokens
+        )
+        rows = np.empty((len(requests), width), np.float32)
+        with closing(self._run(requests, None)) as finished:
+            for index, result in finished:
+                rows[index] = embedding(result.completions[0].hidden or b"", width)
+        return rows
+
     def close(self) -> None:
         """Release the model. Open streams end with UnavailableError."""
         if not self._closed:
@@ -183,9 +205,12 @@ class LLM:
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
         self.close()
 
-    def _request(self, prompt: Prompt, sampling: SamplingParams, add_special_tokens: bool) -> AddRequest:
+    def _check_open(self) -> None:
         if self._closed:
             raise UnavailableError("this LLM was closed; make a new one")
+
+    def _request(self, prompt: Prompt, sampling: SamplingParams, add_special_tokens: bool) -> AddRequest:
+        self._check_open()
         token_ids = self._front.inputs.tokenize(prompt, add_special_tokens=add_special_tokens)
         return self._front.inputs.request(token_ids, sampling)
 
@@ -301,6 +326,15 @@ class AsyncLLM:
         async with aclosing(self.stream(text, sampling, add_special_tokens=False)) as chunks:
             async for chunk in chunks:
                 yield chunk
+
+    async def embed(
+        self, prompts: Prompt | Sequence[Prompt], dimensions: int | None = None, *, add_special_tokens: bool = True
+    ) -> F32Array:
+        """Embeddings of one prompt or many; see LLM.embed."""
+        width = check_dimensions(dimensions, self.engine.info.hidden_size)
+        requests = await self.engine.prepare_hidden(_prompt_list(prompts), add_special_tokens=add_special_tokens)
+        found = [embedding(hidden, width) for hidden in await self.engine.hidden_states(requests)]
+        return np.stack(found) if found else np.empty((0, width), np.float32)
 
     async def close(self) -> None:
         """End the engine process."""

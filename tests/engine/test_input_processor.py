@@ -10,8 +10,9 @@ from forebay.engine.frontend import TextModel
 from forebay.engine.input_processor import InputProcessor, Prompt
 from forebay.errors import ContextLengthError, InvalidValueError
 
-INFO = EngineInfo(model_name="m", max_model_len=32, num_blocks=8, block_size=4, vocab_size=512, profile_digest="d",
-                  answer_class="class", default_max_tokens=10, max_requests=2, max_waiting=3)  # fmt: skip
+INFO = EngineInfo(model_name="m", max_model_len=32, num_blocks=8, block_size=4, vocab_size=512, hidden_size=64,
+                  profile_digest="d", answer_class="class", default_max_tokens=10, max_requests=2,
+                  max_waiting=3)  # fmt: skip
 
 
 @pytest.fixture

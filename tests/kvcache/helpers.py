@@ -30,6 +30,7 @@ def request(
     parent_id: str | None = None,
     seed: int = 0,
     ignore_eos: bool = False,
+    wants_hidden: bool = False,
 ) -> Request:
     return Request(
         request_id,
@@ -43,6 +44,7 @@ def request(
         arrival_ns=arrival_ns,
         child_index=child_index,
         parent_id=parent_id,
+        wants_hidden=wants_hidden,
     )
 
 

@@ -17,7 +17,7 @@ from forebay.ops.protocol import PlanLimits
 from forebay.ops.registry import create_backend
 from forebay.weights.checkpoint import open_checkpoint
 from forebay.weights.conversion import Conversion
-from tests.models.tiny import CONFIGS, hf_logits, save_tiny
+from tests.models.tiny import CONFIGS, hf_hidden, hf_logits, save_tiny
 from tests.support.driver import PlanDriver
 
 LENGTH = 150
@@ -55,6 +55,21 @@ def test_logits_equal_transformers(name: str, backend: str, tmp_path: Path) -> N
     tolerance = 2e-4 * np.abs(wanted).max()
     for how, got in results.items():
         np.testing.assert_allclose(got, wanted, rtol=0, atol=tolerance, err_msg=f"{name} {how}")
+
+
+@pytest.mark.parametrize("backend", ["reference", "native"])
+@pytest.mark.parametrize("name", [name for name in CONFIGS if name != "llama-dynamic"])
+def test_hidden_states_equal_transformers(name: str, backend: str, tmp_path: Path) -> None:
+    model = save_tiny(name, tmp_path)
+    tokens = np.random.default_rng(3).integers(3, 131, LENGTH).tolist()
+    wanted = hf_hidden(model, tokens).numpy()
+    driver = make_driver(tmp_path, backend)
+    batch = driver.batch({"a": tokens})
+    batch.hidden_rows = np.arange(LENGTH, dtype=np.int32)
+    got = driver.plan.run(batch).hidden
+    driver.plan.close()
+    assert got is not None
+    np.testing.assert_allclose(got, wanted, rtol=0, atol=2e-4 * np.abs(wanted).max())
 
 
 def test_dynamic_rope_is_fixed_at_the_served_length(tmp_path: Path) -> None:

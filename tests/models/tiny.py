@@ -85,6 +85,12 @@ def save_tiny(name: str, folder: Path, seed: int = 0) -> hf.PreTrainedModel:
     return model
 
 
+def hf_hidden(model: hf.PreTrainedModel, tokens: list[int]) -> torch.Tensor:
+    """last_hidden_state (tokens, hidden size)."""
+    with torch.no_grad():
+        return model.base_model(torch.tensor([tokens]), use_cache=False).last_hidden_state[0]
+
+
 def hf_logits(model: hf.PreTrainedModel, tokens: list[int]) -> torch.Tensor:
     with torch.no_grad():
         return model(torch.tensor([tokens]), use_cache=False).logits[0]

@@ -112,6 +112,7 @@ def step(
     tables: Sequence[Any] = (),
     logit_rows: Sequence[int] | None = None,
     sample: SampleBatch | None = None,
+    hidden_rows: Sequence[int] | None = None,
 ) -> StepBatch:
     """A batch of plain lists; by default one request from position 0 with logits for every row."""
     rows = range(len(token)) if logit_rows is None else logit_rows
@@ -123,6 +124,7 @@ def step(
         block_tables=tuple(np.array(t, np.int32) for t in tables),
         logit_rows=np.array(rows, np.int32),
         sample=sample_batch(len(rows)) if sample is None else sample,
+        hidden_rows=None if hidden_rows is None else np.array(hidden_rows, np.int32),
     )
 
 

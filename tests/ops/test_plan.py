@@ -70,7 +70,9 @@ def decoder(ops: Any, formats: Sequence[str] = ("q4_1", "f16", "q5_0", "q8_0")) 
         h = ops.rms_norm(x, norm, 1e-5)
         x = ops.add(x, ops.linear(ops.act_mul(ops.linear(h, gate), ops.linear(h, up), "silu"), down))
     ops.segment("head")
-    ops.logits(ops.softcap(ops.linear(ops.rms_norm(ops.rows(x), norm, 1e-5), embedding), 30.0))
+    h = ops.rms_norm(ops.rows(x), norm, 1e-5)
+    ops.hidden(h)
+    ops.logits(ops.softcap(ops.linear(h, embedding), 30.0))
 
 
 def compiled(backend: Backend) -> Any:
@@ -81,7 +83,9 @@ TOKENS = np.random.default_rng(2).integers(0, VOCAB, 50).tolist()
 TABLE = list(range(7, 14))
 
 
-def chunk(start: int, stop: int, *, rows: int = 1, **columns: Any) -> StepBatch:
+def chunk(
+    start: int, stop: int, *, rows: int = 1, hidden_rows: Sequence[int] | None = None, **columns: Any
+) -> StepBatch:
     """Tokens [start, stop) of one request, logits of the last `rows`."""
     slots = [TABLE[p // 8] * 8 + p % 8 for p in range(start, stop)]
     count = stop - start
@@ -92,6 +96,7 @@ def chunk(start: int, stop: int, *, rows: int = 1, **columns: Any) -> StepBatch:
         tables=[[TABLE], [TABLE]],
         logit_rows=range(count - rows, count),
         sample=sample_batch(rows, **columns),
+        hidden_rows=hidden_rows,
     )
 
 
@@ -131,6 +136,82 @@ def test_what_runs_has_the_bits_of_what_was_recorded() -> None:
             name, sums = plan.trace(batch)[-1]
             assert name == "head/logits"
             assert (row_checksums(plan.run_logits(batch)) == sums).all(), backend.choices()
+
+
+def test_hidden_rows_are_those_that_were_marked() -> None:
+    """The bits of the program as recorded, of the rows that ask and no others; who does not ask gets none."""
+    for backend in variants():
+        plan = compiled(backend)
+        for batch, asked in [
+            (chunk(0, 49, rows=16, hidden_rows=[0, 3, 15]), [0, 3, 15]),
+            (chunk(49, 50, hidden_rows=[0]), [0]),
+            (chunk(49, 50, hidden_rows=[]), []),
+        ]:
+            trace = dict(plan.trace(batch))  # of ops with one name the last
+            out = plan.run(batch)
+            assert out.hidden is not None
+            assert out.hidden.shape == (len(asked), WIDTH)
+            assert (row_checksums(out.hidden) == trace["head/rms_norm"][asked]).all(), backend.choices()
+        assert plan.run(chunk(49, 50)).hidden is None
+
+
+def test_hidden_rows_are_near_the_reference() -> None:
+    ours, theirs = (b.compile(partial(decoder, formats=["f32"] * 4), KV, LIMITS) for b in (GENERIC, REFERENCE))
+    batch = chunk(0, 20, rows=5, hidden_rows=[1, 4])
+    got, wanted = ours.run(batch).hidden, theirs.run(batch).hidden
+    np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-3 * np.abs(wanted).max())
+
+
+@pytest.mark.parametrize("marked", ["summand", "product"])
+def test_fusion_keeps_a_marked_value(marked: str) -> None:
+    """A linear before a sum, and a gated product before a quantized linear, are fused away unless they are marked."""
+    rng = np.random.default_rng(3)
+    table, square, wide, down = (
+        random_tensor(rng, "q8_0", rows, columns) for rows, columns in [(8, 64), (64, 64), (96, 64), (64, 96)]
+    )
+
+    def forward(ops: Any) -> None:
+        ops.segment("test")
+        x = ops.rows(ops.embed(table))
+        if marked == "summand":
+            h = ops.linear(x, square)
+            ops.hidden(h)
+            ops.logits(ops.add(x, h))
+        else:
+            h = ops.act_mul(ops.linear(x, wide), ops.linear(x, wide), "silu")
+            ops.hidden(h)
+            ops.logits(ops.linear(h, down))
+
+    batch = step(list(range(8)), hidden_rows=[2, 5])
+    wanted = REFERENCE.compile(forward, NO_KV, limits(8)).run(batch).hidden
+    for backend in variants():
+        plan = backend.compile(forward, NO_KV, limits(8))
+        got = plan.run(batch).hidden
+        assert got is not None
+        recorded = dict(plan.trace(batch))["test/linear" if marked == "summand" else "test/act_mul"]
+        assert (row_checksums(got) == recorded[[2, 5]]).all()
+        np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-3 * np.abs(wanted).max())
+
+
+def test_wrong_marks_are_refused() -> None:
+    table = random_tensor(np.random.default_rng(1), "f32", 4, 16)
+
+    def forward(ops: Any, kind: str) -> None:
+        x = ops.embed(table)
+        if kind == "all rows":
+            ops.hidden(x)
+        x = ops.rows(x)
+        for _ in range(2 if kind == "twice" else 0):
+            ops.hidden(x)
+        ops.logits(x)
+
+    for kind, message in [("all rows", "must be the step's logit rows"), ("twice", "already marked")]:
+        with pytest.raises(ValueError, match=message):
+            GENERIC.compile(partial(forward, kind=kind), NO_KV, limits(4))
+    for backend in (GENERIC, REFERENCE):
+        plan = backend.compile(partial(forward, kind="none"), NO_KV, limits(4))
+        with pytest.raises(ValueError, match="marked no hidden state"):
+            plan.run(step([1], hidden_rows=[0]))
 
 
 def test_trace_names_ops_and_shows_where_two_runs_part() -> None:
@@ -186,6 +267,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "short table": ({"position": [8, 9, 10]}, r"block_tables\[0\]\[0\]\[1\] is -1"),
     "logit row": ({"logit_rows": [3]}, r"logit_rows\[0\] is 3"),
     "logit order": ({"logit_rows": [1, 1]}, "above the one before"),
+    "hidden row": ({"hidden_rows": [3]}, r"hidden_rows\[0\] is 3"),
 }
 
 

@@ -42,6 +42,17 @@ def test_rows_below_write_start_are_computed_and_not_written() -> None:
     assert [slots.tolist() for slots in batch.slots] == [[-1], [-1]]
 
 
+def test_hidden_rows_are_the_last_rows_of_those_who_want_them() -> None:
+    scored = share("a", [5, 6], 0, ([0], [0]), scored_token_ids=[6, 7])
+    batch = build_step_batch(
+        [scored, share("b", [5], 0, ([0], [0]), wants_hidden=True), share("c", [5], 0, ([0], [0]))], KV, VOCAB
+    )
+    assert batch.logit_rows.tolist() == [0, 1, 1, 2, 3]
+    assert batch.hidden_rows is not None
+    assert batch.hidden_rows.tolist() == [3]
+    assert build_step_batch([scored], KV, VOCAB).hidden_rows is None
+
+
 def test_each_draft_is_sampled_for_its_own_output_position() -> None:
     request = share("a", [5, 6, 7], 4, ([0, 1], [0, 1]), num_sampled=3, output_position=2, draft_token_ids=[6, 7])
     batch = build_step_batch([request], KV, VOCAB)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 
 from forebay.core.kv_spec import KVSpec
@@ -59,6 +60,18 @@ def plain(runner: ModelRunner) -> list[int]:
 
 def test_an_unfinished_prompt_gives_no_token(runner: ModelRunner) -> None:
     assert step(runner, PROMPT[:3], 0, 0, num_sampled=0) == SampledRequest(request_id="r", token_ids=[], logprobs=[])
+
+
+def test_a_hidden_state_in_place_of_a_token(runner: ModelRunner) -> None:
+    whole = step(runner, PROMPT, 0, 0, wants_hidden=True)
+    assert (whole.token_ids, whole.logprobs, whole.error) == ([], None, None)
+    state = np.frombuffer(whole.hidden or b"", "<f4")
+    assert state.shape == (64,)
+    assert np.isfinite(state).all()
+    step(runner, PROMPT[:3], 0, 0, num_sampled=0)
+    again = np.frombuffer(step(runner, PROMPT[3:], 3, 0, wants_hidden=True).hidden or b"", "<f4")
+    np.testing.assert_allclose(again, state, rtol=0, atol=1e-5 * np.abs(state).max())
+    assert step(runner, PROMPT, 0, 0).hidden is None
 
 
 @pytest.mark.parametrize("right", [0, 1, 3])

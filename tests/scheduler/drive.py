@@ -16,7 +16,7 @@ from forebay.errors import ContextLengthError, ForebayError, OverloadedError
 from forebay.kvcache import BlockManager
 from forebay.scheduler import Scheduler, SchedulerConfig, Update
 from tests.kvcache.helpers import check_balance, kv_spec, request
-from tests.scheduler.toy_model import VOCAB, ToyModel, solo
+from tests.scheduler.toy_model import VOCAB, ToyModel, hidden_of, prefix_hashes, solo
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,8 @@ class Drive:
         self.num_added = self.interrupted = 0
 
     def add(self, prompt: list[int], n: int, max_tokens: int, priority: int, namespace: str) -> None:
+        """max_tokens 0: the hidden state of the prompt is wanted."""
+        n = n if max_tokens else 1
         self.clock.advance(0.001)
         self.num_added += 1
         parent = f"r{self.num_added}"
@@ -78,6 +80,7 @@ class Drive:
                 arrival_ns=self.clock.now_ns(),
                 parent_id=f"{parent}-0" if i else None,
                 ignore_eos=self.num_added % 3 == 0,
+                wants_hidden=max_tokens == 0,
             )
             for i in range(n)
         ]
@@ -237,6 +240,10 @@ class Drive:
         else:
             assert self.outputs[request_id] == expected
             assert [e.value for e in events if e.kind == "token"] == list(range(len(expected)))
+            if update.request.wants_hidden:
+                hashes = prefix_hashes(update.request.namespace, update.request.prompt_token_ids)
+                assert update.hidden == hidden_of(hashes)
+                self.seen["hidden"] += 1
             self.seen["finished"] += 1
             self.seen["resumed"] += update.request.num_preemptions > 0
             self.seen["forked"] += any(e.detail.startswith("forked=") for e in events)

@@ -235,6 +235,30 @@ def test_logprobs_are_cut_with_the_tokens() -> None:
     assert update.logprobs == [TokenLogprobs(-0.5)]
 
 
+def test_a_hidden_state_ends_its_request_and_its_blocks_stay_in_the_cache() -> None:
+    engine = Engine(num_blocks=2, chunk_size=6)
+    engine.scheduler.add([request("a", range(1, 9), max_tokens=0, wants_hidden=True)])
+    first = engine.schedule()
+    assert (first.requests[0].num_sampled, first.requests[0].wants_hidden) == (0, False)
+    assert engine.update(first) == []
+    last = engine.schedule()
+    assert (shape(last), last.requests[0].wants_hidden) == ({"a": (6, 2)}, True)
+    result = SampledRequest(request_id="a", token_ids=[], hidden=b"1234")
+    (update,) = engine.scheduler.update(last, ModelOutput(step=1, requests=(result,)))
+    assert (update.finished, update.new_token_ids, update.hidden) == (True, [], b"1234")
+    assert engine.blocks.usage().cached == 2  # the last block too
+    check_balance(engine.blocks, [])
+
+
+def test_a_prompt_without_an_output_may_fill_the_cache() -> None:
+    engine = Engine(num_blocks=2)
+    with pytest.raises(ContextLengthError, match="at most 8 tokens"):
+        engine.scheduler.add([request("a", range(1, 10), max_tokens=0, wants_hidden=True)])
+    engine.scheduler.add([request("a", range(1, 9), max_tokens=0, wants_hidden=True)])
+    (update,) = engine.step()
+    assert update.error == "the model runner gave no hidden state"
+
+
 @pytest.mark.parametrize(
     ("result", "message"),
     [

@@ -26,6 +26,10 @@ def sample(prefix_hash: int, seed: int, child_index: int, output_position: int) 
     return hash((prefix_hash, seed, child_index, output_position)) % VOCAB
 
 
+def hidden_of(hashes: list[int]) -> bytes:
+    return hashes[-1].to_bytes(8, "little", signed=True)
+
+
 def solo(request: Request) -> list[int]:
     """The output of a request that has the machine to itself, without scheduler or cache."""
     output: list[int] = []
@@ -66,6 +70,8 @@ class ToyModel:
         for group in range(len(writes)):
             self._write(group, item, truth, writes[group])
             self._read(group, item, truth, writes[group])
+        if item.wants_hidden:
+            return SampledRequest(request_id=item.request_id, token_ids=[], hidden=hidden_of(truth))
         sampled: list[int] = []
         for i in range(item.num_sampled):
             position = stop - item.num_sampled + i

@@ -13,7 +13,7 @@ from forebay.errors import InvalidValueError, UnknownFieldError, UnsupportedFiel
 from forebay.server.openai import fields
 from forebay.server.openai.fields import Field, FieldTable, Kind, check_fields
 from forebay.server.openai.messages import REFUSED_ROLES, ROLES, parse_messages
-from forebay.server.openai.requests import ChatBody, CompletionBody, Message, StreamOptions, TextPart
+from forebay.server.openai.requests import ChatBody, CompletionBody, EmbeddingBody, Message, StreamOptions, TextPart
 from tests.support.doc_tables import REPOSITORY
 from tests.support.field_tests import SHOWN_BY, unshown
 from tests.support.shared import shared_path
@@ -44,6 +44,7 @@ def _properties(schemas: dict[str, Any], schema: dict[str, Any]) -> set[str]:
     [
         ("CreateCompletionRequest", fields.COMPLETION_FIELDS),
         ("CreateChatCompletionRequest", fields.CHAT_FIELDS),
+        ("CreateEmbeddingRequest", fields.EMBEDDING_FIELDS),
     ],
 )
 def test_every_documented_field_has_a_row(schemas: dict[str, Any], schema: str, table: FieldTable) -> None:
@@ -100,6 +101,7 @@ def test_every_field_has_a_test_that_shows_it() -> None:
     [
         (CompletionBody, fields.COMPLETION_FIELDS),
         (ChatBody, fields.CHAT_FIELDS),
+        (EmbeddingBody, fields.EMBEDDING_FIELDS),
         (Message, fields.MESSAGE_FIELDS),
         (StreamOptions, fields.STREAM_OPTIONS_FIELDS),
         (TextPart, fields.TEXT_PART_FIELDS),

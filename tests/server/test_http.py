@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.server_process import ServeCommand, eventually
 
-PATHS = ("/v1/completions", "/v1/chat/completions", "/tokenize", "/detokenize")
+PATHS = ("/v1/completions", "/v1/chat/completions", "/v1/embeddings", "/tokenize", "/detokenize")
 JSON_TYPE = {"content-type": "application/json"}
 
 

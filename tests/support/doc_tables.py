@@ -20,7 +20,15 @@ from forebay.observe.metrics import METRICS
 from forebay.profile.schema import SECTIONS
 from forebay.profile.settings import settings_of, toml_value
 from forebay.server.anthropic.fields import BLOCKS, COUNT_TOKENS_FIELDS, MESSAGES_FIELDS
-from forebay.server.openai.fields import CHAT_FIELDS, COMPLETION_FIELDS, Field, FieldTable, Kind, refusal
+from forebay.server.openai.fields import (
+    CHAT_FIELDS,
+    COMPLETION_FIELDS,
+    EMBEDDING_FIELDS,
+    Field,
+    FieldTable,
+    Kind,
+    refusal,
+)
 from forebay.server.openai.responses.fields import INPUT_TOKENS_FIELDS, RESPONSE_FIELDS
 from forebay.weights.conversion import bits, decide
 from forebay.weights.formats import FORMATS
@@ -147,6 +155,12 @@ def _fate(field: Field, name: str, path: str, places: list[str]) -> list[str]:
     return [field.why, ", ".join(names)]
 
 
+def embedding_fields() -> Iterator[str]:
+    yield from _table("field", "", "")
+    for name, f in EMBEDDING_FIELDS.items():
+        yield _row(f"`{name}`", f.kind.value, f.why)
+
+
 def weight_conversions() -> Iterator[str]:
     """What `model.weights` makes of a matrix; after the comma of the embedding and the head, where that differs."""
     yield from _table("in the file", "bits", "`int8`", "`int4`", "`bf16`", "`f32`")
@@ -192,6 +206,7 @@ TABLES = {
         anthropic_fields,
         anthropic_blocks,
         openai_inner_fields,
+        embedding_fields,
         layers,
         workload_flags,
         buckets,

@@ -15,7 +15,10 @@ from forebay.core.step import StepRecord, TokenLogprobs
 
 
 class AddRequest(msgspec.Struct, frozen=True, kw_only=True, tag="add"):
-    """A tokenized request. `max_tokens` and `seed` are resolved; n > 1 becomes n children in the engine."""
+    """A tokenized request. `max_tokens` and `seed` are resolved; n > 1 becomes n children in the engine.
+
+    wants_hidden: nothing is generated (max_tokens is 0); the final hidden state of the prompt's last token is wanted.
+    """
 
     request_id: str
     prompt_token_ids: list[int]
@@ -27,6 +30,7 @@ class AddRequest(msgspec.Struct, frozen=True, kw_only=True, tag="add"):
     tenant: str = ""
     adapter: str | None = None
     priority: int = 0
+    wants_hidden: bool = False
     received_ns: int = 0
     tokenized_ns: int = 0
 
@@ -55,6 +59,7 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     num_blocks: int
     block_size: int
     vocab_size: int  # token ids the model has a row for; its tokenizer may know fewer or more
+    hidden_size: int  # width of a hidden state
     profile_digest: str
     answer_class: str
     default_max_tokens: int
@@ -85,6 +90,7 @@ class RequestOutput(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What one step gave one request (child `child_index` of `request_id`).
 
     prompt_logprobs: of the next tokens of the prompt, if they were asked for.
+    hidden: final hidden state of the last token of the prompt, if it was asked for: float32, little-endian.
     finish_reason: a FinishReason value, on the last output only; `events` come with it.
     error_code / error / error_param: set with finish_reason "error" (see errors.error_named).
     """
@@ -94,6 +100,7 @@ class RequestOutput(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     token_ids: list[int]
     logprobs: list[TokenLogprobs] | None = None
     prompt_logprobs: tuple[TokenLogprobs, ...] = ()
+    hidden: bytes | None = None
     finish_reason: str | None = None
     num_cached_tokens: int = 0
     events: tuple[Event, ...] = ()

@@ -12,7 +12,7 @@ class CompletionChunk(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A piece of one completion: new text and the new tokens it came from (either may be empty).
 
     Text never ends inside a character; text that could still become a stop string is held back. prompt_logprobs: of the
-    next tokens of the prompt, with child 0, if asked for.
+    next tokens of the prompt, with child 0, if asked for. hidden: see Completion.
     """
 
     index: int
@@ -24,10 +24,15 @@ class CompletionChunk(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     num_cached_tokens: int = 0
     events: tuple[Event, ...] = ()
     prompt_logprobs: tuple[TokenLogprobs, ...] = ()
+    hidden: bytes | None = None
 
 
 class Completion(msgspec.Struct, frozen=True, kw_only=True):
-    """One finished completion (child `index` of its request)."""
+    """One finished completion (child `index` of its request).
+
+    hidden: of a request for it, in place of text and tokens: the final hidden state of the last token of the prompt
+    (float32, little-endian; engine/embedding.py makes an embedding of it).
+    """
 
     index: int
     text: str
@@ -36,6 +41,7 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True):
     finish_reason: str
     num_cached_tokens: int = 0
     events: tuple[Event, ...] = ()
+    hidden: bytes | None = None
 
 
 class GenerateResult(msgspec.Struct, frozen=True, kw_only=True):

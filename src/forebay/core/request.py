@@ -40,6 +40,7 @@ class Request:
     num_computed_tokens tokens whose KV is written; a step moves it towards num_tokens
     num_cached_tokens   of those, how many came from the prefix cache at first admission
     end_token_ids       end-of-sequence and stop tokens: either ends the output
+    wants_hidden        no output: max_tokens is 0, and the prompt's last row gives its final hidden state
     A request with n > 1 is n requests: child index 0 computes the prompt, the others fork its blocks.
     """
 
@@ -53,6 +54,7 @@ class Request:
     tenant: str = ""
     adapter: str | None = None
     priority: int = 0
+    wants_hidden: bool = False
     child_index: int = 0
     parent_id: str | None = None  # request id of child 0; None for child 0 itself
     arrival_ns: int = 0

@@ -24,6 +24,7 @@ class ScheduledRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     end_token_ids: what ends the output, and may not be sampled before sampling.min_tokens.
     history: prompt and output so far, if there are penalties. guide: what allows the next token, if there is a grammar.
     scored_token_ids: tokens of the prompt whose log-probability the rows from scored_row on give, each the next one.
+    wants_hidden: the sampled row gives its final hidden state, and no token.
     """
 
     request_id: str
@@ -43,6 +44,7 @@ class ScheduledRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     guide: Guide | None = None
     scored_token_ids: list[int] = msgspec.field(default_factory=list)
     scored_row: int = 0
+    wants_hidden: bool = False
     adapter: str | None = None
     draft_token_ids: list[int] = msgspec.field(default_factory=list)
 
@@ -97,6 +99,7 @@ class SampledRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What a step gave one request: no tokens for an unfinished prompt.
 
     prompt_logprobs: one for each of scored_token_ids.
+    hidden: the final hidden state of the last row, if it was wanted: float32, little-endian.
     error: why there is nothing, such as a NaN in its row; error_code, a code of errors.py, comes with it.
     """
 
@@ -104,6 +107,7 @@ class SampledRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     token_ids: list[int]
     logprobs: list[TokenLogprobs] | None = None
     prompt_logprobs: list[TokenLogprobs] = msgspec.field(default_factory=list)
+    hidden: bytes | None = None
     error_code: str | None = None
     error: str | None = None
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import Future
 from contextlib import aclosing
+from functools import partial
 from typing import Any, TypeVar
 
 from forebay.core.clock import Clock, MonotonicClock
@@ -14,6 +15,7 @@ from forebay.core.messages import Abort, AddRequest, EngineInfo, EngineOutputs
 from forebay.core.outputs import CompletionChunk
 from forebay.core.sampling_params import SamplingParams
 from forebay.engine.client import EngineClient
+from forebay.engine.embedding import hidden_requests
 from forebay.engine.frontend import FrontEnd, TextModel
 from forebay.engine.input_processor import LONG_TEXT, Prompt
 from forebay.errors import EngineDeadError, ForebayError, OverloadedError, UnavailableError
@@ -152,7 +154,7 @@ class AsyncEngine:
         inputs = self._front.inputs
         try:
             self._check_open()
-            if len(prompt.text if isinstance(prompt, ChatPrompt) else prompt) > LONG_TEXT:
+            if _length(prompt) > LONG_TEXT:
                 ids = await asyncio.to_thread(inputs.tokenize, prompt, add_special_tokens=add_special_tokens)
             else:
                 ids = inputs.tokenize(prompt, add_special_tokens=add_special_tokens)
@@ -181,6 +183,62 @@ class AsyncEngine:
                     await wakeup.next()
         finally:
             self._send_abort(self._front.outputs.close(request.request_id), "client")
+
+    async def prepare_hidden(
+        self,
+        prompts: Sequence[Prompt],
+        *,
+        field: str = "prompts",
+        add_special_tokens: bool = True,
+        request_id: str | None = None,
+        tenant: str = "",
+        cache_salt: str = "",
+        received_ns: int | None = None,
+    ) -> list[AddRequest]:
+        """Tokenize and check prompts whose final hidden state is wanted (see engine/embedding.py); nothing is sent yet.
+
+        Raises InvalidValueError, ContextLengthError; UnavailableError while draining; EngineDeadError.
+        """
+        work = partial(
+            hidden_requests,
+            self._front.inputs,
+            prompts,
+            field=field,
+            add_special_tokens=add_special_tokens,
+            request_id=request_id,
+            tenant=tenant,
+            cache_salt=cache_salt,
+            received_ns=self._clock.now_ns() if received_ns is None else received_ns,
+        )
+        try:
+            self._check_open()
+            is_long = sum(map(_length, prompts)) > LONG_TEXT
+            return await asyncio.to_thread(work) if is_long else work()
+        except ForebayError as error:
+            self.metrics.refused(error.label)
+            raise
+
+    async def hidden_states(self, requests: Sequence[AddRequest]) -> list[bytes]:
+        """Send prepared requests, no more of them at a time than may run, and give the hidden state of each.
+
+        The first error is raised and ends the others, as cancelling does. Raises what `stream` raises.
+        """
+        coming, found = iter(enumerate(requests)), [b""] * len(requests)
+
+        async def work() -> None:
+            for index, request in coming:
+                async with aclosing(self.stream(request)) as chunks:
+                    async for chunk in chunks:
+                        found[index] = chunk.hidden or b""
+
+        tasks = [asyncio.create_task(work()) for _ in range(min(len(requests), self.info.max_requests))]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        return found
 
     def abort(self, request_id: str, reason: str = "operator") -> None:
         """End a request from outside: its reader gets RequestAbortedError. An unknown id is ignored."""
@@ -292,3 +350,8 @@ async def _within(timeout_s: float, event: asyncio.Event) -> bool:
     except TimeoutError:
         return False
     return True
+
+
+def _length(prompt: Prompt) -> int:
+    """Characters or token ids."""
+    return len(prompt.text if isinstance(prompt, ChatPrompt) else prompt)

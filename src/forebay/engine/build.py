@@ -161,6 +161,7 @@ def _engine_info(parts: Assembly, source: str) -> EngineInfo:
         num_blocks=resolved.kv.num_blocks,
         block_size=resolved.kv.block_size,
         vocab_size=parts.spec.vocab_size,
+        hidden_size=parts.spec.hidden_size,
         profile_digest=resolved.digest,
         answer_class=resolved.answer_class,
         default_max_tokens=resolved.scheduler.default_max_tokens,

@@ -46,4 +46,5 @@ def _completion(chunks: list[CompletionChunk]) -> Completion:
         finish_reason=str(whole.finish_reason),
         num_cached_tokens=whole.num_cached_tokens,
         events=whole.events,
+        hidden=whole.hidden,
     )

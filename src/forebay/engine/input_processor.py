@@ -19,13 +19,15 @@ Prompt = str | list[int] | ChatPrompt
 # above this many characters tokenizing takes longer than an event loop should be held (about a millisecond)
 LONG_TEXT = 2048
 
+_NO_SAMPLING = SamplingParams(temperature=0.0)  # of a request that generates nothing
+
 
 def new_request_id() -> str:
     return uuid.uuid4().hex
 
 
 class InputProcessor:
-    """Stateless apart from what it was built with; `tokenize` may run in any thread."""
+    """Stateless apart from what it was built with; `tokenize` and `hidden_request` may run in any thread."""
 
     def __init__(self, tokenizer: Tokenizer, info: EngineInfo, model_digest: str, clock: Clock) -> None:
         self._tokenizer = tokenizer
@@ -36,8 +38,11 @@ class InputProcessor:
     def tokenize(self, prompt: Prompt, *, add_special_tokens: bool = True) -> list[int]:
         """Token ids of a text, or the checked ids themselves. Raises InvalidValueError for an empty prompt or an id
         that tokenizer or model do not have, ContextLengthError for a text that no tokenizing could make fit."""
+        return self._token_ids(prompt, add_special_tokens, self._info.max_model_len - 1)
+
+    def _token_ids(self, prompt: Prompt, add_special_tokens: bool, most: int) -> list[int]:
         if isinstance(prompt, str | ChatPrompt):
-            self._check_size(prompt if isinstance(prompt, str) else prompt.text)
+            self._check_size(prompt if isinstance(prompt, str) else prompt.text, most)
             token_ids = self._tokenizer.encode(prompt, add_special_tokens=add_special_tokens)
         elif not isinstance(prompt, list | tuple):
             raise InvalidValueError(f"prompt must be text or a list of token ids, got {prompt!r:.80}", param="prompt")
@@ -53,6 +58,26 @@ class InputProcessor:
         if not token_ids:
             raise InvalidValueError("prompt is empty; it must have at least one token", param="prompt")
         return token_ids
+
+    def hidden_request(
+        self,
+        prompt: Prompt,
+        *,
+        add_special_tokens: bool = True,
+        request_id: str | None = None,
+        tenant: str = "",
+        cache_salt: str = "",
+        received_ns: int | None = None,
+    ) -> AddRequest:
+        """The message that asks for the final hidden state of a prompt's last token. Nothing follows it, so a prompt
+        may fill the context. Raises as `tokenize` does, and InvalidValueError for an empty text."""
+        if prompt == "":
+            raise InvalidValueError("an empty text has no embedding; give at least one character", param="prompt")
+        most = self._info.max_model_len
+        token_ids = self._token_ids(prompt, add_special_tokens, most)
+        self._check_length(len(token_ids), most)
+        owner = (tenant, cache_salt)
+        return self._message(token_ids, _NO_SAMPLING, request_id, owner, received_ns, max_tokens=0, wants_hidden=True)
 
     def request(
         self,
@@ -86,7 +111,20 @@ class InputProcessor:
                 "fewer",
                 param="min_tokens",
             )
-        now_ns = self._clock.now_ns()
+        return self._message(token_ids, sampling, request_id, (tenant, cache_salt), received_ns, max_tokens=max_tokens)
+
+    def _message(
+        self,
+        token_ids: list[int],
+        sampling: SamplingParams,
+        request_id: str | None,
+        owner: tuple[str, str],
+        received_ns: int | None,
+        *,
+        max_tokens: int,
+        wants_hidden: bool = False,
+    ) -> AddRequest:
+        now_ns, (tenant, cache_salt) = self._clock.now_ns(), owner
         return AddRequest(
             request_id=request_id or new_request_id(),
             prompt_token_ids=token_ids,
@@ -96,6 +134,7 @@ class InputProcessor:
             namespace=self._namespace(tenant, cache_salt, adapter=None),
             eos_token_ids=sorted(self._tokenizer.eos_token_ids),
             tenant=tenant,
+            wants_hidden=wants_hidden,
             received_ns=now_ns if received_ns is None else received_ns,
             tokenized_ns=now_ns,
         )
@@ -124,28 +163,24 @@ class InputProcessor:
                 param="allowed_token_ids",
             )
 
-    def _check_size(self, text: str) -> None:
+    def _check_size(self, text: str, most: int) -> None:
         """Tokenizing megabytes takes seconds; a text of that many bytes is known to be too long without it."""
         longest = self._tokenizer.longest
-        if longest is None or len(text) < self._info.max_model_len:
-            return
-        fewest, limit = len(text.encode(errors="replace")) // longest, self._info.max_model_len
-        if fewest >= limit:
+        if longest is not None and len(text) > most:
+            self._check_length(len(text.encode(errors="replace")) // longest, most, "at least ")
+
+    def _check_length(self, tokens: int, most: int, about: str = "") -> None:
+        if tokens > most:
             raise ContextLengthError(
-                f"the prompt has at least {fewest} tokens and the context length is {limit}: shorten the prompt to "
-                f"{limit - 1} tokens or fewer",
+                f"the prompt has {about}{tokens} tokens and the context length is {self._info.max_model_len}: shorten "
+                f"the prompt to {most} tokens or fewer",
                 param="prompt",
             )
 
     def _max_tokens(self, num_prompt: int, asked: int | None) -> int:
         limit = self._info.max_model_len
         left = limit - num_prompt
-        if left < 1:
-            raise ContextLengthError(
-                f"the prompt has {num_prompt} tokens and the context length is {limit}: shorten the prompt to "
-                f"{limit - 1} tokens or fewer",
-                param="prompt",
-            )
+        self._check_length(num_prompt, limit - 1)
         if asked is None:
             return min(left, self._info.default_max_tokens)
         if asked > left:

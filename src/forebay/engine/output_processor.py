@@ -62,6 +62,7 @@ class _Child:
             num_cached_tokens=output.num_cached_tokens,
             events=output.events,
             prompt_logprobs=output.prompt_logprobs,
+            hidden=output.hidden,
         )
 
     def _read(self, output: RequestOutput) -> tuple[list[int], str]:

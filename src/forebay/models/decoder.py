@@ -37,6 +37,7 @@ class Decoder:
             x = self._residual(ops, x, layer.mlp_norm, layer.post_mlp_norm, self._mlp(ops, layer))
         ops.segment("head")
         x = ops.rms_norm(ops.rows(x), weights.norm, spec.norm_eps)
+        ops.hidden(x)
         x = ops.linear(x, weights.head)
         ops.logits(ops.softcap(x, spec.final_softcap) if spec.final_softcap else x)
 

@@ -116,6 +116,9 @@ class NativeOps:
     def rows(self, x: int) -> int:
         return self._plan.rows(x)
 
+    def hidden(self, x: int) -> None:
+        self._plan.hidden(x)
+
     def logits(self, x: int) -> None:
         self._plan.logits(x)
 
@@ -127,8 +130,10 @@ class NativePlan:
         self._plan: _native.Plan | None = plan
 
     def run(self, batch: StepBatch) -> StepOutputs:
-        out = _empty_outputs(len(batch.logit_rows), batch.sample)
-        self._open().run(_step(batch), _sample(batch.sample), _outputs(out))
+        plan, out = self._open(), _empty_outputs(len(batch.logit_rows), batch.sample)
+        if batch.hidden_rows is not None:
+            out.hidden = np.empty((len(batch.hidden_rows), plan.hidden_width), np.float32)
+        plan.run(_step(batch), _sample(batch.sample), _outputs(out))
         return out
 
     def run_logits(self, batch: StepBatch) -> F32Array:
@@ -186,7 +191,15 @@ def _f32(array: npt.NDArray[Any]) -> F32Array:
 
 
 def _step(batch: StepBatch) -> _native.Step:
-    return _native.Step(batch.token, batch.position, batch.request, batch.slots, batch.block_tables, batch.logit_rows)
+    return _native.Step(
+        batch.token,
+        batch.position,
+        batch.request,
+        batch.slots,
+        batch.block_tables,
+        batch.logit_rows,
+        batch.hidden_rows,
+    )
 
 
 def _sample(batch: SampleBatch) -> _native.Sample:
@@ -231,4 +244,4 @@ def _empty_outputs(rows: int, batch: SampleBatch) -> StepOutputs:
 
 
 def _outputs(out: StepOutputs) -> _native.Outputs:
-    return _native.Outputs(out.token, out.logprob, out.top_ids, out.top_logprobs, out.ok)
+    return _native.Outputs(out.token, out.logprob, out.top_ids, out.top_logprobs, out.ok, out.hidden)

@@ -52,6 +52,7 @@ class StepBatch:
     slots: per group (T,) int32, the cache slot (block id * block_size + offset) of each token, -1 = do not write.
     block_tables: per group (R, max blocks) int32, block id per block_size positions, -1 = not there (never read).
     logit_rows (S,) int32: rows that go through the head, ascending.
+    hidden_rows (H,) int32: of those, as indices from 0 to S - 1, which give back what `hidden` marked; None for none.
     """
 
     token: I32Array
@@ -61,6 +62,7 @@ class StepBatch:
     block_tables: tuple[I32Array, ...]
     logit_rows: I32Array
     sample: SampleBatch
+    hidden_rows: I32Array | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -116,13 +118,14 @@ class LogitEdits:
 class StepOutputs:
     """token (S,) int32: sampled ids; -1 where edits left nothing to choose from. logprob (S,) float32. top_ids,
     top_logprobs (S, max k): -1, nan beyond a row's k. ok (S,) bool: False where the row's logits held a NaN or +inf
-    (its token is meaningless)."""
+    (its token is meaningless). hidden (H, width) float32: of the batch's hidden_rows; None if it has none."""
 
     token: I32Array
     logprob: F32Array
     top_ids: I32Array
     top_logprobs: F32Array
     ok: npt.NDArray[np.bool_]
+    hidden: F32Array | None = None
 
 
 class Ops(Protocol[V]):
@@ -169,6 +172,10 @@ class Ops(Protocol[V]):
     def rows(self, x: V) -> V:
         """The step's logit rows of x: (T, width) -> (S, width)."""
         ...
+
+    def hidden(self, x: V) -> None:
+        """Mark x (S, width) as the final hidden state of the step's logit rows; those that ask get it back
+        (StepBatch.hidden_rows)."""
 
     def logits(self, x: V) -> None:
         """Mark x (S, vocab) as the plan's output; sampling and log-probabilities run on it."""

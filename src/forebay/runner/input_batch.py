@@ -36,6 +36,7 @@ def build_step_batch(requests: Sequence[ScheduledRequest], kv: KVSpec, vocab_siz
         block_tables=tables,
         logit_rows=_logit_rows(requests, end.tolist()),
         sample=_sample_batch(requests, vocab_size),
+        hidden_rows=_hidden_rows(requests),
     )
 
 
@@ -60,6 +61,14 @@ def _logit_rows(requests: Sequence[ScheduledRequest], ends: list[int]) -> I32Arr
         rows += range(first, first + len(r.scored_token_ids))
         rows += range(end - r.num_sampled, end)
     return np.array(rows, np.int32)
+
+
+def _hidden_rows(requests: Sequence[ScheduledRequest]) -> I32Array | None:
+    """Which of the logit rows give their hidden state: the last one of each request that wants it."""
+    if not any(r.wants_hidden for r in requests):
+        return None
+    ends = np.cumsum([len(r.scored_token_ids) + r.num_sampled for r in requests], dtype=np.int32)
+    return ends[[r.wants_hidden for r in requests]] - np.int32(1)
 
 
 def _sample_batch(requests: Sequence[ScheduledRequest], vocab_size: int) -> SampleBatch:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from forebay.core.kv_spec import KVSpec
 from forebay.core.step import ModelOutput, SampledRequest, ScheduledRequest, SchedulerOutput, TokenLogprobs
 from forebay.errors import InvalidValueError, NumericsError
 from forebay.ops.protocol import Plan, StepOutputs
+from forebay.ops.tensor import F32Array
 from forebay.runner.input_batch import build_step_batch
 
 
@@ -21,13 +24,17 @@ class ModelRunner:
         """Compute the step's tokens, sample, and accept drafts that equal what was sampled."""
         outputs = self._plan.run(build_step_batch(scheduled.requests, self._kv, self._vocab_size))
         tokens, ok = outputs.token.tolist(), outputs.ok.tolist()
+        hidden = iter(() if outputs.hidden is None else outputs.hidden)
         row = 0
         results = []
         for request in scheduled.requests:
             first = row + len(request.scored_token_ids)
             end = first + request.num_sampled
+            state = next(hidden) if request.wants_hidden else None
             if not all(ok[row:end]):
                 results.append(_failed(request))
+            elif state is not None:
+                results.append(_hidden(request, state))
             elif min(tokens[first:end], default=0) < 0:
                 results.append(_nothing_left(request))
             else:
@@ -42,6 +49,12 @@ class ModelRunner:
 def _failed(request: ScheduledRequest) -> SampledRequest:
     message = f"the model produced NaN or infinite logits at output position {request.output_position}"
     return SampledRequest(request_id=request.request_id, token_ids=[], error_code=NumericsError.code, error=message)
+
+
+def _hidden(request: ScheduledRequest, state: F32Array) -> SampledRequest:
+    if not np.isfinite(state).all():
+        return _failed(request)
+    return SampledRequest(request_id=request.request_id, token_ids=[], hidden=state.astype("<f4").tobytes())
 
 
 def _nothing_left(request: ScheduledRequest) -> SampledRequest:

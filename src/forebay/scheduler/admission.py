@@ -91,17 +91,18 @@ class Admission:
             request.wait_reason = reason
 
     def _check_fits(self, request: Request) -> None:
-        if not request.prompt_token_ids or request.max_tokens < 1:
+        least = 0 if request.wants_hidden else 1
+        if not request.prompt_token_ids or request.max_tokens < least:
             name, value = ("max_tokens", request.max_tokens) if request.prompt_token_ids else ("prompt", "no tokens")
             raise InvalidValueError(f"{name} must be at least 1 token, got {value}", param=name)
         largest = self._blocks.largest_total_tokens()
         if largest is None or request.max_total_tokens <= largest:
             return
         prompt, room = request.num_prompt_tokens, largest - request.num_prompt_tokens
-        if room < 1:
+        if room < least:
             raise ContextLengthError(
                 f"prompt has {prompt} tokens and the KV cache holds {largest}; "
-                f"shorten it to at most {largest - 1} tokens",
+                f"shorten it to at most {largest - least} tokens",
                 param="prompt",
             )
         raise ContextLengthError(

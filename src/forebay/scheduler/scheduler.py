@@ -32,6 +32,7 @@ class Update:
     logprobs: list[TokenLogprobs] | None
     finished: bool
     prompt_logprobs: Sequence[TokenLogprobs] = ()
+    hidden: bytes | None = None
     error_code: str | None = None
     error: str | None = None
 
@@ -320,11 +321,12 @@ class Scheduler:
         request.draft_token_ids = []
         for index in range(first, first + len(tokens)):
             self.events.record(request.request_id, "token", now, step, index)
-        self._advance(request, item, item.start + len(item.token_ids) - item.num_sampled + len(tokens))
+        kept = max(len(tokens), 1)  # one row is no draft, whether a token came of it or a hidden state
+        self._advance(request, item, item.start + len(item.token_ids) - item.num_sampled + kept)
         if reason is not None:
             self._finish(request, reason, now, step)
         logprobs = None if result.logprobs is None else result.logprobs[: len(tokens)]
-        return Update(request, tokens, logprobs, reason is not None, result.prompt_logprobs)
+        return Update(request, tokens, logprobs, reason is not None, result.prompt_logprobs, result.hidden)
 
     def _advance(self, request: Request, item: ScheduledRequest, num_computed: int) -> None:
         if num_computed < item.start + len(item.token_ids):  # rewind rejected drafts
@@ -376,6 +378,8 @@ def _fault(item: ScheduledRequest, result: SampledRequest | None) -> str | None:
         return result.error
     if len(result.prompt_logprobs) != len(item.scored_token_ids):
         return f"the model runner scored {len(result.prompt_logprobs)} of {len(item.scored_token_ids)} prompt tokens"
+    if item.wants_hidden:
+        return "the model runner gave no hidden state" if result.hidden is None or result.token_ids else None
     count = len(result.token_ids)
     if not min(1, item.num_sampled) <= count <= item.num_sampled:
         return f"the model runner sampled {count} tokens for {item.num_sampled} rows"

@@ -98,6 +98,7 @@ def _scheduled(request: Request, num_known: int, num_drafts: int, blocks: BlockM
         guide=request.guide,
         scored_token_ids=scored,
         scored_row=scored_start - start if scored else 0,
+        wants_hidden=request.wants_hidden and complete,
         adapter=request.adapter,
         draft_token_ids=request.draft_token_ids[:num_drafts],
     )

@@ -1,5 +1,5 @@
-"""The HTTP face: OpenAI's completions, chat completions and responses, and Anthropic's messages, over one engine. See
-docs/server.md.
+"""The HTTP face: OpenAI's completions, chat completions, responses and embeddings, and Anthropic's messages, over one
+engine. See docs/server.md.
 
 app        build_app: routes, error handlers, OpenAPI
 gateway    the outermost layer: headers on every response, who gets in, the drain gate, requests in flight
@@ -16,6 +16,6 @@ errors     every error in the shape of the face that asked
 models     the served model, likewise
 health     health, ready, version, metrics
 serve      the process: socket, engine, signals, drain, exit code
-openai/    field table, parsing, completions, chat, models, tokenize; responses/ with tables of its own
+openai/    field tables, parsing, completions, chat, embeddings, tokenize; responses/ with tables of its own
 anthropic/ field tables, parsing, messages, token counts, models, errors
 """

@@ -20,7 +20,8 @@ from forebay.server.gateway import Gateway
 from forebay.server.models import get_model, list_models
 from forebay.server.openai.chat import chat_completions
 from forebay.server.openai.completions import completions
-from forebay.server.openai.requests import ChatBody, CompletionBody, DetokenizeBody, TokenizeBody
+from forebay.server.openai.embeddings import embeddings
+from forebay.server.openai.requests import ChatBody, CompletionBody, DetokenizeBody, EmbeddingBody, TokenizeBody
 from forebay.server.openai.responses.create import compact, create_response, input_tokens, stored_response
 from forebay.server.openai.responses.requests import InputTokensBody, ResponseBody
 from forebay.server.openai.tokenize import detokenize, tokenize
@@ -34,6 +35,7 @@ Handler = Callable[[ServerState, Request], Awaitable[Response]]
 ROUTES: tuple[tuple[str, str, Handler, type[msgspec.Struct] | None, str], ...] = (
     ("POST", "/v1/completions", completions, CompletionBody, "Complete prompts."),
     ("POST", "/v1/chat/completions", chat_completions, ChatBody, "Answer a conversation."),
+    ("POST", "/v1/embeddings", embeddings, EmbeddingBody, "Embed texts."),
     ("POST", "/v1/responses", create_response, ResponseBody, "Answer a conversation; nothing is stored."),
     ("POST", "/v1/responses/input_tokens", input_tokens, InputTokensBody, "Tokens of such a conversation."),
     ("POST", "/v1/responses/compact", compact, None, "Always 404: not implemented."),

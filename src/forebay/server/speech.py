@@ -100,7 +100,7 @@ class Speech:
         field = BUDGET if self.budget is not None else sampling.grammar.param if sampling.grammar and inside else None
         if field is not None:
             raise UnsupportedFieldError(
-                f"{field} is not supported: {markers.begin!r} and {markers.end!r} are not single tokens of this model; remove it",
+                f"{field} is not supported: {markers.begin!r} and {markers.end!r} are not one token each; remove it",
                 param=field,
             )
 

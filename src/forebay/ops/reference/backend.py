@@ -42,23 +42,30 @@ class ReferencePlan:
         self._cache = KVCache(kv, limits)
 
     def run(self, batch: StepBatch) -> StepOutputs:
-        return sample(self.run_logits(batch), batch.sample)
+        logits, hidden, _ = self._run(batch)
+        outputs = sample(logits, batch.sample)
+        if batch.hidden_rows is not None:
+            if hidden is None:
+                raise ValueError("hidden_rows: the forward pass marked no hidden state")
+            outputs.hidden = hidden[batch.hidden_rows]
+        return outputs
 
     def run_logits(self, batch: StepBatch) -> F32Array:
         return self._run(batch)[0]
 
     def trace(self, batch: StepBatch) -> Checksums:
-        return self._run(batch)[1]
+        return self._run(batch)[2]
 
     def close(self) -> None:
         """Nothing to give back."""
 
-    def _run(self, batch: StepBatch) -> tuple[F32Array, Checksums]:
+    def _run(self, batch: StepBatch) -> tuple[F32Array, F32Array | None, Checksums]:
+        """Logits, hidden state, and a checksum of each op's rows."""
         ops = ReferenceOps(batch, self._cache)
         self._forward(ops)
         if ops.output is None:
             raise ValueError("the forward pass marked no logits")
-        return ops.output, ops.checksums
+        return ops.output, ops.marked, ops.checksums
 
 
 class ReferenceOps:
@@ -69,6 +76,7 @@ class ReferenceOps:
         self._cache = cache
         self._segment = ""
         self.output: F32Array | None = None
+        self.marked: F32Array | None = None  # the hidden state
         self.checksums: Checksums = []
 
     def _traced(self, op: str, value: F32Array) -> F32Array:
@@ -110,6 +118,9 @@ class ReferenceOps:
 
     def rows(self, x: F32Array) -> F32Array:
         return self._traced("rows", x[self._batch.logit_rows])
+
+    def hidden(self, x: F32Array) -> None:
+        self.marked = x
 
     def logits(self, x: F32Array) -> None:
         self.output = self._traced("logits", x)

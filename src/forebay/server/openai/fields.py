@@ -1,11 +1,12 @@
-"""Every field of the two OpenAI generation endpoints, in one table: used, noted or refused.
+"""Every field of OpenAI's endpoints that we serve, in tables: used, noted or refused.
 
 used     the field has its documented effect
 noted    checked and accepted; it changes nothing about the output by its own documentation
 refused  not implemented; only the values that change nothing (`neutral`) pass, all others are refused by name
 
-Source: OpenAI's OpenAPI document 2.3.0, CreateCompletionRequest and CreateChatCompletionRequest; those marked (ours)
-are additions, under vLLM's names where it has them. A null in an optional field means the field was not given.
+Source: OpenAI's OpenAPI document 2.3.0, CreateCompletionRequest, CreateChatCompletionRequest and
+CreateEmbeddingRequest; those marked (ours) are additions, under vLLM's names where it has them. A null in an optional
+field means the field was not given.
 """
 
 from __future__ import annotations
@@ -131,6 +132,14 @@ CHAT_FIELDS: FieldTable = SAMPLING_FIELDS | {
         ours=True,
     ),
     "chat_template_kwargs": _ours("further variables of the chat template, such as enable_thinking"),
+}
+
+EMBEDDING_FIELDS: FieldTable = {
+    "model": _used("must be the name of the served model"),
+    "input": _used("a string, token ids, or a list of either: up to 2048 inputs, each as long as the context"),
+    "encoding_format": _used("float, or base64 of little-endian float32; absent: float"),
+    "dimensions": _used("the first so many of the hidden state, 1 to its size; absent: all"),
+    "user": _noted("names the end user; no effect on the output"),
 }
 
 STREAM_OPTIONS_FIELDS: FieldTable = {

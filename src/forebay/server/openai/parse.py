@@ -65,21 +65,27 @@ def check_model(name: str | None, served: str) -> None:
 
 def parse_prompts(prompt: str | list[str | int | list[int]], n: int) -> list[str | list[int]]:
     """The four shapes of `prompt` as a list of texts or token id lists, at least one and at most MAX_CHOICES / n."""
+    prompts = prompt_list(prompt, "prompt")
+    if len(prompts) * n > MAX_CHOICES:
+        raise InvalidValueError(
+            f"prompt has {len(prompts)} entries and n is {n}, more than {MAX_CHOICES} choices; send several requests",
+            param="prompt",
+        )
+    return prompts
+
+
+def prompt_list(prompt: str | list[str | int | list[int]], path: str) -> list[str | list[int]]:
+    """A string, strings, token ids or lists of them as a list of texts or token id lists, at least one."""
     if isinstance(prompt, str):
         return [prompt]
     if not prompt:
-        raise InvalidValueError("prompt must not be an empty array; give text or token ids", param="prompt")
+        raise InvalidValueError(f"{path} must not be an empty array; give text or token ids", param=path)
     kind = type(prompt[0])
-    if kind is not int and len(prompt) * n > MAX_CHOICES:
-        raise InvalidValueError(
-            f"prompt has {len(prompt)} entries and n is {n}, more than {MAX_CHOICES} choices; send several requests",
-            param="prompt",
-        )
     for i, item in enumerate(prompt):
         if type(item) is not kind:
             raise InvalidValueError(
-                f"prompt[{i}] is {shorten(item)}, unlike prompt[0]; give only strings, token ids or lists of token ids",
-                param=f"prompt[{i}]",
+                f"{path}[{i}] is {shorten(item)}, unlike {path}[0]; give only strings, token ids or lists of token ids",
+                param=f"{path}[{i}]",
             )
     return [prompt] if kind is int else prompt  # type: ignore[list-item, return-value]  # the loop proved the type
 

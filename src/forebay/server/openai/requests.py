@@ -133,6 +133,16 @@ class ChatBody(_GenerationBody, frozen=True, kw_only=True, forbid_unknown_fields
     prompt_cache_key: ShortText | None = None
 
 
+class EmbeddingBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """POST /v1/embeddings. `input`: a string, strings, token ids, or lists of token ids."""
+
+    model: str
+    input: str | list[str | int | list[int]]
+    encoding_format: str = "float"
+    dimensions: Int64 | None = None
+    user: ShortText | None = None
+
+
 class TokenizeBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """POST /tokenize: either `prompt` or `messages`."""
 

@@ -11,16 +11,19 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from forebay.core.grammar_spec import GrammarKind, GrammarSpec
     from forebay.core.sampling_params import SamplingParams
     from forebay.llm import LLM, AsyncLLM
     from forebay.profile import Profile
 
-__all__ = ["LLM", "AsyncLLM", "Profile", "SamplingParams"]
+__all__ = ["LLM", "AsyncLLM", "GrammarKind", "GrammarSpec", "Profile", "SamplingParams"]
 
 # loaded on first use, so that `import forebay` costs nothing
 _HOME = {
     "LLM": "forebay.llm",
     "AsyncLLM": "forebay.llm",
+    "GrammarKind": "forebay.core.grammar_spec",
+    "GrammarSpec": "forebay.core.grammar_spec",
     "Profile": "forebay.profile",
     "SamplingParams": "forebay.core.sampling_params",
 }

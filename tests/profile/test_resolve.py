@@ -10,6 +10,7 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
+from forebay.core.grammar_spec import grammar_version
 from forebay.errors import ProfileError
 from forebay.profile import (
     AUTO,
@@ -157,7 +158,7 @@ def test_the_digest_is_of_what_is_served() -> None:
 
 def test_the_answer_class_names_what_changes_bits() -> None:
     base = resolved()
-    assert base.answer_class == "native/kernels-1/weights-q4_1/kv-f16/tp-1/grammar-0"
+    assert base.answer_class == f"native/kernels-1/weights-q4_1/kv-f16/tp-1/grammar-{grammar_version()}"
     same = resolved({"threads": 1, "isa": "generic", "block_size": 4, "num_blocks": 99, "max_model_len": 64})
     assert same.answer_class == base.answer_class
     assert resolved({"kv.dtype": "f32"}).answer_class != base.answer_class
@@ -170,7 +171,7 @@ def test_weights_are_resolved_with_the_reason_of_who_looked_at_them() -> None:
     made = dataclasses.replace(MODEL, weight_format="q8_0:forebay-1", weights_reason="4 matrices bf16 to q8_0")
     asked = resolved({"weights": "int8"}, model=made)
     assert asked.explained()["model.weights"] == '"int8" (4 matrices bf16 to q8_0)'
-    assert asked.answer_class == "native/kernels-1/weights-q8_0:forebay-1/kv-f16/tp-1/grammar-0"
+    assert asked.answer_class == f"native/kernels-1/weights-q8_0:forebay-1/kv-f16/tp-1/grammar-{grammar_version()}"
 
 
 def test_weights_made_by_another_method_are_another_profile() -> None:

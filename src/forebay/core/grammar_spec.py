@@ -4,8 +4,19 @@ from __future__ import annotations
 
 import enum
 import hashlib
+from functools import cache
+from importlib.metadata import version
+from typing import Final
 
 import msgspec
+
+GRAMMAR_VERSION: Final = 1  # goes up whenever a spec may allow other tokens
+
+
+@cache
+def grammar_version() -> str:
+    """That of the library that holds outputs to grammars, and of what is made of specs before; in the answer class."""
+    return f"{version('llguidance')}+{GRAMMAR_VERSION}"
 
 
 class GrammarKind(enum.StrEnum):

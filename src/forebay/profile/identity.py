@@ -7,9 +7,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from forebay.core.grammar_spec import grammar_version
 from forebay.profile.schema import PROFILE_VERSION, SETTINGS, values
-
-NO_GRAMMAR = 0  # grammar version of the answer class while there is no structured output
 
 # the model's digest says what was loaded; where it was loaded from is no part of what is served
 _NOT_IDENTITY = frozenset({"model.source"})
@@ -40,7 +39,6 @@ def answer_class_of(
     kv_dtype: str,
     *,
     tp: int = 1,
-    grammar: int = NO_GRAMMAR,
     rope_length: int | None = None,
 ) -> str:
     """(backend, kernel contract version, weight format, KV format, TP degree, grammar version) as one string.
@@ -48,7 +46,9 @@ def answer_class_of(
     rope_length: the served length where rotary frequencies depend on it (dynamic rope), None elsewhere.
     Bits are promised equal inside one class only; it stands in cache namespaces, so that no other class is ever read.
     """
-    name = f"{backend}/kernels-{kernel_contract}/weights-{weight_format}/kv-{kv_dtype}/tp-{tp}/grammar-{grammar}"
+    name = (
+        f"{backend}/kernels-{kernel_contract}/weights-{weight_format}/kv-{kv_dtype}/tp-{tp}/grammar-{grammar_version()}"
+    )
     return name if rope_length is None else f"{name}/rope-{rope_length}"
 
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from forebay.core.grammar_spec import GrammarContract, GrammarSpec
-
-GRAMMAR_VERSION: Final = 1  # goes up whenever a spec may allow other tokens; part of the answer class
 
 MaskRow = NDArray[np.uint32]
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
-from importlib.metadata import version
 
-from forebay.core.grammar_spec import GrammarContract, GrammarSpec
+from forebay.core.grammar_spec import GrammarContract, GrammarSpec, grammar_version
 from forebay.core.sampling_params import SamplingParams
 from forebay.errors import ForebayError, InternalError
 from forebay.structured.compile_pool import CompilePool
-from forebay.structured.grammar import GRAMMAR_VERSION, Grammar, GrammarBackend, MaskRow, Matcher, contract_of
+from forebay.structured.grammar import Grammar, GrammarBackend, MaskRow, Matcher, contract_of
 from forebay.structured.reasoning_guide import ReasoningGuide
 
 
@@ -107,7 +106,7 @@ class DeferredBackend:
     name = "llguidance"
 
     def __init__(self, make: Callable[[], GrammarBackend]) -> None:
-        self.version = f"{version('llguidance')}+{GRAMMAR_VERSION}"
+        self.version = grammar_version()
         self._make = make
         self._made: GrammarBackend | None = None
         self._lock = threading.Lock()

@@ -8,10 +8,10 @@ from typing import Final
 import llguidance
 import numpy as np
 
-from forebay.core.grammar_spec import GrammarKind, GrammarSpec
+from forebay.core.grammar_spec import GrammarKind, GrammarSpec, grammar_version
 from forebay.errors import GrammarError, UnsupportedModelError
 from forebay.structured.check import backend_text
-from forebay.structured.grammar import GRAMMAR_VERSION, MaskRow, mask_words
+from forebay.structured.grammar import MaskRow, mask_words
 from forebay.structured.limits import DEFAULT_LIMITS, GrammarLimits
 from forebay.structured.refusal import shown
 from forebay.structured.token_table import TokenTable
@@ -48,7 +48,7 @@ class LLGuidanceBackend:
                 "structured output needs an end-of-sequence token, and this model's tokenizer names none", param="model"
             )
         self.vocab_size = vocab_size
-        self.version = f"{llguidance.__version__}+{GRAMMAR_VERSION}"
+        self.version = grammar_version()
         self.eos_token_ids = frozenset(table.eos_token_ids)
         self.end_row = np.zeros(mask_words(vocab_size), np.uint32)
         for i in table.eos_token_ids:

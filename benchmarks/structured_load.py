@@ -15,10 +15,12 @@ import platform
 import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 from jsonschema import Draft202012Validator, validators
 from rich.console import Console
 
@@ -32,6 +34,8 @@ from forebay.core.grammar_spec import GrammarKind, GrammarSpec
 from forebay.core.outputs import Completion
 from forebay.errors import GrammarError
 from forebay.structured import check
+from forebay.structured.grammar import MaskRow
+from forebay.structured.guide import GrammarGuide
 
 MASKBENCH = "structured/maskbench/maskbench_dev.jsonl.gz"
 
@@ -82,6 +86,30 @@ def problem(case_schema: Any, completion: Completion) -> str | None:
     return None if error is None else error.message[:200]
 
 
+class MaskTimes:
+    """Seconds of every mask that the engine asks a grammar for, while it is the context."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+
+    def __enter__(self) -> MaskTimes:
+        self._fill = fill = GrammarGuide.fill
+
+        def timed(guide: GrammarGuide, row: MaskRow, ahead: Sequence[int] = ()) -> None:
+            began = time.perf_counter()
+            fill(guide, row, ahead)
+            self.seconds.append(time.perf_counter() - began)
+
+        GrammarGuide.fill = timed  # type: ignore[method-assign]  # a measurement, of the method as it is
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        GrammarGuide.fill = self._fill  # type: ignore[method-assign]  # as above
+
+    def microseconds(self, q: float) -> float:
+        return round(float(np.quantile(self.seconds, q)) * 1e6, 1)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", nargs="?", default="smollm2-135m")
@@ -107,8 +135,10 @@ def measure(args: argparse.Namespace, cases: list[Case], console: Console) -> di
         asked = requests(llm, chosen, args.max_tokens)
         console.print(f"{len(chosen)} schemas, {len(asked)} requests, {args.concurrency} at a time")
         start = time.perf_counter()
-        together = dict(llm.run([p for p, _ in asked], [s for _, s in asked], concurrency=args.concurrency))
+        with MaskTimes() as masks:
+            together = dict(llm.run([p for p, _ in asked], [s for _, s in asked], concurrency=args.concurrency))
         seconds = time.perf_counter() - start
+        share = sum(masks.seconds) / seconds
         llm.reset_prefix_cache()
         differ, invalid, reasons = [], [], Counter[str]()
         by_name = {case.name: case.schema for case, _ in chosen}
@@ -126,6 +156,9 @@ def measure(args: argparse.Namespace, cases: list[Case], console: Console) -> di
                     invalid.append({"schema": name, "why": wrong})
             if index % 25 == 24:
                 console.print(f"  {index + 1} compared, {len(differ)} differ, {len(invalid)} invalid")
+    console.print(
+        f"masks: p50 {masks.microseconds(0.5)} us, p99 {masks.microseconds(0.99)} us, {share:.1%} of the time"
+    )
     console.print(f"ended by {dict(reasons)}; {len(invalid)} invalid; {len(differ)} differ from their solo runs")
     return {
         "benchmark": "structured_load",
@@ -138,6 +171,8 @@ def measure(args: argparse.Namespace, cases: list[Case], console: Console) -> di
         "invalid": invalid,
         "differ_from_solo": differ,
         "seconds_together": round(seconds, 1),
+        "mask_us": {"p50": masks.microseconds(0.5), "p99": masks.microseconds(0.99), "count": len(masks.seconds)},
+        "masks_share_of_time": round(share, 4),
         "machine": {"arch": platform.machine(), "python": platform.python_version()},
     }
 

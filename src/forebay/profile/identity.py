@@ -46,9 +46,8 @@ def answer_class_of(
     rope_length: the served length where rotary frequencies depend on it (dynamic rope), None elsewhere.
     Bits are promised equal inside one class only; it stands in cache namespaces, so that no other class is ever read.
     """
-    name = (
-        f"{backend}/kernels-{kernel_contract}/weights-{weight_format}/kv-{kv_dtype}/tp-{tp}/grammar-{grammar_version()}"
-    )
+    grammar = grammar_version()
+    name = f"{backend}/kernels-{kernel_contract}/weights-{weight_format}/kv-{kv_dtype}/tp-{tp}/grammar-{grammar}"
     return name if rope_length is None else f"{name}/rope-{rope_length}"
 
 

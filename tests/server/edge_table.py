@@ -236,8 +236,11 @@ FITS: Mapping[str, Fits] = {
     "part.type": nothing,
     "part.text": text(1000),
     "tokenize.prompt": text(),
+    "tokenize.tools": nothing,
     "tokenize.add_special_tokens": flag,
-    "tokenize.add_generation_prompt": flag,
+    "tokenize.add_generation_prompt": lambda v: v is True,
+    "tokenize.continue_final_message": lambda v: v is False,
+    "tokenize.chat_template_kwargs": lambda v: v == {},
     "detokenize.tokens": ids(0, 2**20),
 }
 

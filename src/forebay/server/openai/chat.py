@@ -16,7 +16,7 @@ from forebay.server.message_reader import Said
 from forebay.server.openai.answer import Choice, response_head
 from forebay.server.openai.fields import CHAT_FIELDS
 from forebay.server.openai.logprobs import ChatLogprobs
-from forebay.server.openai.messages import parse_messages, template_arguments
+from forebay.server.openai.messages import parse_messages, render
 from forebay.server.openai.parse import check_model, parse
 from forebay.server.openai.requests import ChatBody
 from forebay.server.openai.sampling import chat_names, chat_sampling, include_usage
@@ -48,13 +48,7 @@ def _read(state: ServerState, raw: bytes) -> Asked:
     wants = parse_tool_request(body.tools, body.tool_choice, body.parallel_tool_calls)
     state.message_format.check(wants.choice)
     tokenizer = state.engine.tokenizer
-    prompt = tokenizer.chat_prompt(
-        parse_messages(body.messages),
-        tools=wants.for_template(),
-        add_generation_prompt=body.add_generation_prompt,
-        continue_final_message=body.continue_final_message,
-        **template_arguments(body, tokenizer.chat_template),
-    )
+    prompt = render(tokenizer, parse_messages(body.messages), body, wants)
     return Asked(
         prompt,
         sampling,

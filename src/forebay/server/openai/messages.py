@@ -10,7 +10,9 @@ import msgspec
 from forebay.errors import InvalidValueError, UnsupportedFieldError
 from forebay.server.openai.fields import CALL_FIELDS, FUNCTION_FIELDS, MESSAGE_FIELDS, TEXT_PART_FIELDS, check_fields
 from forebay.server.openai.parse import convert, shorten
-from forebay.server.openai.requests import ChatBody, Message, MessageCall, TextPart
+from forebay.server.openai.requests import ChatBody, Message, MessageCall, TextPart, TokenizeBody
+from forebay.structured.tools.request import ToolRequest
+from forebay.tokenizer import ChatPrompt, Tokenizer
 
 ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "tool"}
 REFUSED_ROLES = {"function": "function calls are deprecated; use 'tool'"}
@@ -24,7 +26,20 @@ def parse_messages(raw: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [_parse_message(message, f"messages[{i}]") for i, message in enumerate(raw)]
 
 
-def template_arguments(body: ChatBody, template: str | None) -> dict[str, Any]:
+def render(
+    tokenizer: Tokenizer, messages: list[dict[str, Any]], body: ChatBody | TokenizeBody, tools: ToolRequest
+) -> ChatPrompt:
+    """The prompt of parsed messages. Raises as `Tokenizer.chat_prompt` does, and as `template_arguments`."""
+    return tokenizer.chat_prompt(
+        messages,
+        tools=tools.for_template(),
+        add_generation_prompt=body.add_generation_prompt,
+        continue_final_message=body.continue_final_message,
+        **template_arguments(body, tokenizer.chat_template),
+    )
+
+
+def template_arguments(body: ChatBody | TokenizeBody, template: str | None) -> dict[str, Any]:
     """What a request hands to the chat template besides messages and tools."""
     for name in body.chat_template_kwargs:
         if name in _OURS:

@@ -118,13 +118,13 @@ class ChatBody(_GenerationBody, frozen=True, kw_only=True, forbid_unknown_fields
 
     messages: list[Annotated[dict[str, Any], _shown_as("Message")]]
     tools: list[Any] | None = None
-    tool_choice: str | dict[str, Any] | None = None
-    parallel_tool_calls: bool | None = None
     reasoning_effort: str | None = None
-    thinking_token_budget: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
     add_generation_prompt: bool = True
     continue_final_message: bool = False
     chat_template_kwargs: dict[str, Any] = {}
+    tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
+    thinking_token_budget: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
     max_completion_tokens: Int64 | None = None
     logprobs: bool = False
     top_logprobs: Int64 | None = None
@@ -144,13 +144,17 @@ class EmbeddingBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class TokenizeBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """POST /tokenize: either `prompt` or `messages`."""
+    """POST /tokenize: either `prompt` or `messages`, with what else the chat template gets."""
 
     model: str | None = None
     prompt: str | None = None
     messages: list[Annotated[dict[str, Any], _shown_as("Message")]] | None = None
     add_special_tokens: bool = True
+    tools: list[Any] | None = None
+    reasoning_effort: str | None = None
     add_generation_prompt: bool = True
+    continue_final_message: bool = False
+    chat_template_kwargs: dict[str, Any] = {}
 
 
 class DetokenizeBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

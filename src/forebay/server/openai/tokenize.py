@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from forebay.errors import InvalidValueError
 from forebay.server.body import off_loop, read_json_body
-from forebay.server.openai.messages import parse_messages
+from forebay.server.openai.messages import parse_messages, render
 from forebay.server.openai.parse import check_model, check_token_ids, parse
 from forebay.server.openai.requests import DetokenizeBody, TokenizeBody
 from forebay.server.reply import json_reply
 from forebay.server.state import ServerState
+from forebay.structured.tools.request import parse_tool_request
 
 # The tokenizer would take seconds for many more, and hold up every other request meanwhile.
 MAX_TEXT = 2**20  # characters
+_OF_TEMPLATE: dict[str, Any] = {
+    "tools": None,
+    "reasoning_effort": None,
+    "add_generation_prompt": True,
+    "continue_final_message": False,
+    "chat_template_kwargs": {},
+}
 MAX_TOKENS = 2**17
 
 
@@ -37,11 +46,11 @@ def _tokenized(state: ServerState, raw: bytes) -> Response:
     check_model(body.model, state.model_name)
     tokenizer = state.engine.tokenizer
     if body.prompt is not None and body.messages is None:
+        _check_plain(body)
         _check_length(len(body.prompt), MAX_TEXT, "characters", "prompt")
         ids = tokenizer.encode(body.prompt, add_special_tokens=body.add_special_tokens)
     elif body.messages is not None and body.prompt is None:
-        messages = parse_messages(body.messages)
-        prompt = tokenizer.chat_prompt(messages, add_generation_prompt=body.add_generation_prompt)
+        prompt = render(tokenizer, parse_messages(body.messages), body, parse_tool_request(body.tools, None))
         _check_length(len(prompt.text), MAX_TEXT, "characters", "messages")
         ids = tokenizer.encode(prompt, add_special_tokens=False)  # the template has written them
     else:
@@ -52,6 +61,13 @@ def _tokenized(state: ServerState, raw: bytes) -> Response:
 def _check_length(length: int, limit: int, unit: str, field: str) -> None:
     if length > limit:
         raise InvalidValueError(f"{field} has {length} {unit} and may have {limit} here; send parts", param=field)
+
+
+def _check_plain(body: TokenizeBody) -> None:
+    """A prompt goes through no template."""
+    for name, neutral in _OF_TEMPLATE.items():
+        if getattr(body, name) != neutral:
+            raise InvalidValueError(f"{name} is for messages, and there is a prompt; remove one of them", param=name)
 
 
 def _detokenized(state: ServerState, raw: bytes) -> Response:

@@ -279,7 +279,7 @@ def test_a_full_queue_is_a_429(server: ServeCommand, client: anthropic.Anthropic
         for n, gauge in ((16, "forebay_requests_running"), (32, "forebay_requests_waiting")):
             filler = stack.enter_context(socket.create_connection(server.address))
             data = json.dumps(body | {"n": n}).encode()
-            head = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(data)}\r\n"
+            head = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(data)}\r\n"
             filler.sendall(head.encode() + b"Content-Type: application/json\r\n\r\n" + data)
             assert eventually(lambda gauge=gauge, n=n: server.metric(gauge) == n)  # type: ignore[misc]  # bound now
         with pytest.raises(anthropic.RateLimitError) as full:

@@ -15,7 +15,7 @@ from forebay.errors import BenchError
 from forebay.ops.protocol import Ops
 from forebay.weights.formats import FORMATS
 
-MARKERS = ("segment",)  # of the op set, what names a part of the plan and computes nothing
+MARKERS = ("segment", "hidden")  # of the op set, what names parts of the plan and values, and computes nothing
 OPS = tuple(name for name in vars(Ops) if not name.startswith("_") and name not in MARKERS)
 SAMPLINGS = ("greedy", "greedy with 5 logprobs", "drawn", "drawn with top_p 0.95")
 

@@ -10,7 +10,7 @@ import pytest
 
 from forebay.engine.frontend import TextModel
 from forebay.errors import UnsupportedFieldError
-from forebay.server.anthropic.parse import render
+from forebay.server.anthropic.conversation import render
 from forebay.tokenizer import Tokenizer
 
 TURNS = [{"role": "user", "content": "Tell me."}, {"role": "assistant", "content": " Once upon "}]

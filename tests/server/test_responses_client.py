@@ -10,7 +10,7 @@ import httpx
 import openai
 import pytest
 
-from forebay.server.openai.responses.items import ItemEvents
+from forebay.server.openai.responses.items import items_of
 from tests.support.faces import MODEL, events_of
 
 QUESTION = "Tell me of a little girl."
@@ -131,11 +131,8 @@ def test_the_events_of_a_stream(http: httpx.Client) -> None:
 
 
 def test_a_response_without_a_word_has_an_empty_message() -> None:
-    items = ItemEvents("resp_1")
-    *_, (_, done) = events_of(items.close("completed").decode())
-    assert (done["type"], done["item"]["content"][0]["text"]) == ("response.output_item.done", "")
-    assert items.finished == [done["item"]]
-    assert items.close("completed") == b""
+    (item,) = items_of("resp_1", [], "completed", [])
+    assert (item["type"], item["status"], item["content"][0]["text"]) == ("message", "completed", "")
 
 
 def test_the_clients_own_stream_helper(client: openai.OpenAI) -> None:
@@ -180,7 +177,7 @@ def test_input_tokens_are_counted_as_they_are_used(client: openai.OpenAI) -> Non
         create(client, **given).usage.input_tokens,
     )
     assert client.responses.input_tokens.count(**given) == counted
-    for wrong, param in (({"tools": [{"type": "web_search"}]}, "tools"), ({"input": []}, "input")):
+    for wrong, param in (({"tools": [{"type": "web_search"}]}, "tools[0].type"), ({"input": []}, "input")):
         with pytest.raises(openai.BadRequestError) as caught:
             client.responses.input_tokens.count(**(given | wrong))
         assert caught.value.param == param
@@ -192,7 +189,7 @@ def test_errors_become_the_clients_exceptions(client: openai.OpenAI) -> None:
     cases: list[tuple[dict[str, Any], str, str]] = [
         ({"store": True}, "unsupported_field", "store"),
         ({"previous_response_id": "resp_1"}, "unsupported_field", "previous_response_id"),
-        ({"tools": [{"type": "web_search"}]}, "unsupported_field", "tools"),
+        ({"tools": [{"type": "web_search"}]}, "unsupported_field", "tools[0].type"),
         ({"max_output_tokens": 0}, "invalid_value", "max_output_tokens"),
         ({"max_output_tokens": 512}, "context_length_exceeded", "max_output_tokens"),
         ({"input": "word " * 1000}, "context_length_exceeded", "input"),

@@ -20,7 +20,7 @@ AGENT_TEMPLATE = (
     "{% for t in tools or [] %}{{ t.function.name }} {% endfor %}"
     "{% for m in messages %}{{ m.role }}: {{ m.content }}"
     "{% for c in m.tool_calls or [] %}<tool_call>{{ c.function | tojson }}</tool_call>{% endfor %}</s>\n{% endfor %}"
-    "{% if add_generation_prompt %}assistant: {% if open_thinking %}<think>\n{% endif %}{% endif %}"
+    "{% if add_generation_prompt %}assistant: {% if open_thinking or enable_thinking %}<think>\n{% endif %}{% endif %}"
     '{# <think> </think> <tool_call>{"name": "...", "arguments": {}}</tool_call> #}'
 )
 

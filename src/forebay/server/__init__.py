@@ -9,6 +9,7 @@ head, http_protocol   limits on request line and headers
 body       reading a request body within its limits
 fields     how field tables are written
 conversation   from a body with messages to an answer; answer: the shape of all answers, whole or as events
+parts      a message as a row of reasoning, texts and calls
 generation a parsed request on its way through the engine
 streaming  server-sent events, and noticing that the client has gone
 reply      plain JSON

@@ -13,7 +13,7 @@ from forebay.core.sampling_params import SamplingParams
 from forebay.server.answer import Answer, Wording
 from forebay.server.body import read_json_body
 from forebay.server.generation import Generation, prepare
-from forebay.server.naming import Names, naming
+from forebay.server.naming import Names, Paths, naming
 from forebay.server.openai.answer import counting_refusals
 from forebay.server.speech import Speech
 from forebay.server.state import ServerState
@@ -24,11 +24,12 @@ from forebay.tokenizer import ChatPrompt
 @dataclass(frozen=True, slots=True)
 class Face:
     """How a face names things. kind: prefix of its response ids (see `prepare`). conversation: its field of that.
-    names: of other fields."""
+    names, paths: of other fields."""
 
     kind: str
     conversation: str = "messages"
     names: Names = field(default_factory=dict)
+    paths: Paths = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ async def converse(
 ) -> Response:
     """Answer a conversation, whole or as server-sent events. `read` parses the body, in a thread."""
     received_ns = state.engine.now_ns()
-    with naming(face.names), counting_refusals(state):
+    with naming(face.names, paths=face.paths), counting_refusals(state):
         body = await read_json_body(request, state.settings)
         # a chat template can take long on any body
         asked, sampling = await asyncio.to_thread(_read, state, body, read)

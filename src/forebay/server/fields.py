@@ -4,7 +4,25 @@ from __future__ import annotations
 
 from typing import Any
 
-from forebay.server.openai.fields import Field, FieldTable, Kind, check_fields
+from forebay.server.openai.fields import CHAT_FIELDS, Field, FieldTable, Kind, check_fields
+
+# Sampling that chat completions have, and every face: under vLLM's names, where it has them.
+SAMPLING = (
+    "typical_p",
+    "presence_penalty",
+    "frequency_penalty",
+    "repetition_penalty",
+    "logit_bias",
+    "allowed_token_ids",
+    "bad_token_ids",
+    "min_tokens",
+    "structured_outputs",
+    "stop_token_ids",
+    "include_stop_str_in_output",
+    "skip_special_tokens",
+    "cache_salt",
+    "chat_template_kwargs",
+)
 
 
 def used(why: str) -> Field:
@@ -13,6 +31,16 @@ def used(why: str) -> Field:
 
 def noted(why: str) -> Field:
     return Field(Kind.NOTED, why)
+
+
+def ours(why: str) -> Field:
+    """A field that the API of the face does not have."""
+    return Field(Kind.USED, f"{why} (ours)", ours=True)
+
+
+def as_in_chat(*names: str) -> FieldTable:
+    """Fields of chat completions in a face whose API does not have them."""
+    return {name: ours(CHAT_FIELDS[name].why.removesuffix(" (ours)")) for name in names}
 
 
 def refused(why: str, *neutral: Any) -> Field:

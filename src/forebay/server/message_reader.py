@@ -15,10 +15,12 @@ TOOL_CALLS = "tool_calls"  # finish reason of a message that ended by itself and
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What a chunk says. finish_reason: of the message, as OpenAI words it; None while it goes on."""
+    """What a chunk says. finish_reason: of the message, as OpenAI words it; None while it goes on.
+    num_reasoning_tokens: of all chunks so far."""
 
     deltas: list[Delta]
     finish_reason: str | None
+    num_reasoning_tokens: int = 0
 
 
 @dataclass(slots=True)
@@ -35,7 +37,7 @@ class MessageReader:
             self.reasoning.push(chunk.token_ids)
         deltas = self._deltas(chunk)
         called = self.calls and chunk.finish_reason == "stop"
-        return Said(deltas, TOOL_CALLS if called else chunk.finish_reason)
+        return Said(deltas, TOOL_CALLS if called else chunk.finish_reason, self.num_reasoning_tokens)
 
     @property
     def num_reasoning_tokens(self) -> int:

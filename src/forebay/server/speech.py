@@ -39,7 +39,7 @@ class Speech:
         given = sampling.grammar
         if given is not None and self.format.tools is not None and self.format.tools.channels:
             raise UnsupportedFieldError(
-                f"{given.param} is not supported: this model writes messages in channels; use tools",
+                f"{given.param} is not supported: this model writes its answers in channels; use tools",
                 param=given.param,
             )
         reasoning = self._reasoning(sampling)
@@ -85,7 +85,7 @@ class Speech:
             )
         if markers is None or (self.budget is None and sampling.grammar is None):
             return None
-        begin, end = self._one_token(markers.begin), self._one_token(markers.end)
+        begin, end = one_token(self.tokenizer, markers.begin), one_token(self.tokenizer, markers.end)
         inside = markers.begins_inside(self.prompt)
         if begin is not None and end is not None:
             closing = tuple(self.tokenizer.encode_more(markers.closing_text))
@@ -104,6 +104,8 @@ class Speech:
                 param=field,
             )
 
-    def _one_token(self, marker: str) -> int | None:
-        ids = self.tokenizer.encode(marker.strip(), add_special_tokens=False)
-        return ids[0] if len(ids) == 1 else None
+
+def one_token(tokenizer: Tokenizer, marker: str) -> int | None:
+    """The token that a marker is, None if it takes several."""
+    ids = tokenizer.encode(marker.strip(), add_special_tokens=False)
+    return ids[0] if len(ids) == 1 else None

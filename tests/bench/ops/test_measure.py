@@ -37,7 +37,10 @@ NO_KV = KVSpec(groups=(), block_size=16)
 
 def op_set() -> set[str]:
     """The methods of the protocol that compute something."""
-    return {name for name, _ in inspect.getmembers(Ops, inspect.isfunction) if not name.startswith("_")} - {"segment"}
+    return {name for name, _ in inspect.getmembers(Ops, inspect.isfunction) if not name.startswith("_")} - {
+        "segment",
+        "hidden",
+    }
 
 
 def small_cases(*ops: str) -> list[Case]:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from forebay.core.outputs import CompletionChunk
 from forebay.errors import ForebayError
 from forebay.server.answer import Wording
 from forebay.server.anthropic.errors import error_object
+from forebay.server.anthropic.partial_input import tool_input
 from forebay.server.generation import Usage
-from forebay.server.message_reader import Said
+from forebay.server.message_reader import TOOL_CALLS, Said
 from forebay.server.openai.answer import Choice
+from forebay.server.parts import Part, PartKind, PartRow, Step, parts_of
 from forebay.server.streaming import named_event
+from forebay.structured.tools.deltas import merged
 
-_STOP_REASONS = {"stop": "end_turn", "length": "max_tokens"}
+_STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", TOOL_CALLS: "tool_use"}
 
 
 class MessageWording(Wording):
@@ -25,25 +29,25 @@ class MessageWording(Wording):
     def __init__(self, message_id: str, model: str) -> None:
         self._id = message_id
         self._model = model
-        self._blocks = _BlockEvents()
+        self._row = PartRow()
         self._stop: dict[str, Any] = _stop(None, None)
 
     def whole(self, choices: list[Choice], usage: Usage) -> dict[str, Any]:
         (choice,) = choices
-        content = [_text_block(choice.text)] if choice.text else []
+        content = [_block(part) for part in parts_of(merged(choice.deltas))]
         return self._message(content, _stop(choice.finish_reason, choice.stop_string), usage)
 
     def start(self, usage: Usage) -> bytes:
         return _event("message_start", message=self._message([], self._stop, usage))
 
     def piece(self, chunk: CompletionChunk, said: Said) -> bytes:
-        if chunk.finish_reason is not None:
-            self._stop = _stop(chunk.finish_reason, chunk.stop_string)
-        return self._blocks.text(chunk.text) if chunk.text else b""
+        if said.finish_reason is not None:
+            self._stop = _stop(said.finish_reason, chunk.stop_string)
+        return _worded(self._row.read(said.deltas))
 
     def end(self, usage: Usage) -> bytes:
         delta = _event("message_delta", delta=self._stop, usage=_usage(usage))
-        return self._blocks.close() + delta + _event("message_stop")
+        return _worded(self._row.close()) + delta + _event("message_stop")
 
     def failed(self, error: ForebayError) -> bytes:
         return named_event("error", error_object(error.http_status, error.message))
@@ -53,37 +57,38 @@ class MessageWording(Wording):
         return head | stop | {"usage": _usage(usage)}
 
 
-class _BlockEvents:
-    """Content blocks as they grow, one open at a time. All that a model writes is text so far; a thinking or tool_use
-    block would be one more kind here, opened by a method of its own."""
-
-    def __init__(self) -> None:
-        self._index = 0
-        self._open: str | None = None  # type of the open block
-
-    def text(self, piece: str) -> bytes:
-        return self._in_block(_text_block(""), {"type": "text_delta", "text": piece})
-
-    def close(self) -> bytes:
-        """End the open block, if one is."""
-        if self._open is None:
-            return b""
-        self._open = None
-        self._index += 1
-        return _event("content_block_stop", index=self._index - 1)
-
-    def _in_block(self, empty: dict[str, Any], delta: dict[str, Any]) -> bytes:
-        """A delta of a block of `empty`'s type; a new one if another is open, or none."""
-        data = b""
-        if self._open != empty["type"]:
-            data = self.close() + _event("content_block_start", index=self._index, content_block=empty)
-            data += _event("ping") if self._index == 0 else b""
-            self._open = empty["type"]
-        return data + _event("content_block_delta", index=self._index, delta=delta)
+def _worded(steps: Iterable[tuple[Step, Part, str]]) -> bytes:
+    return b"".join(_word(step, part, text) for step, part, text in steps)
 
 
-def _text_block(text: str) -> dict[str, Any]:
-    return {"type": "text", "text": text}
+def _word(step: Step, part: Part, text: str) -> bytes:
+    """The events of one step of a block."""
+    if step is Step.BEGIN:
+        begun = _event("content_block_start", index=part.index, content_block=_block(part))
+        return begun + _event("ping") if part.index == 0 else begun
+    if step is Step.GROW:
+        return _event("content_block_delta", index=part.index, delta=_delta(part.kind, text))
+    ended = _event("content_block_stop", index=part.index)
+    if part.kind is not PartKind.REASONING:
+        return ended
+    signature = {"type": "signature_delta", "signature": ""}
+    return _event("content_block_delta", index=part.index, delta=signature) + ended
+
+
+def _block(part: Part) -> dict[str, Any]:
+    if part.call is not None:
+        return {"type": "tool_use", "id": part.call.id, "name": part.call.name, "input": tool_input(part.text)}
+    if part.kind is PartKind.REASONING:
+        return {"type": "thinking", "thinking": part.text, "signature": ""}  # nothing is signed here
+    return {"type": "text", "text": part.text}
+
+
+def _delta(kind: PartKind, text: str) -> dict[str, str]:
+    if kind is PartKind.CALL:
+        return {"type": "input_json_delta", "partial_json": text}
+    if kind is PartKind.REASONING:
+        return {"type": "thinking_delta", "thinking": text}
+    return {"type": "text_delta", "text": text}
 
 
 def _stop(finish_reason: str | None, stop_string: str | None) -> dict[str, Any]:
@@ -92,7 +97,7 @@ def _stop(finish_reason: str | None, stop_string: str | None) -> dict[str, Any]:
     return {"stop_reason": reason if stop_string is None else "stop_sequence", "stop_sequence": stop_string}
 
 
-def _usage(usage: Usage) -> dict[str, int]:
+def _usage(usage: Usage) -> dict[str, Any]:
     """Their input_tokens are those that were not in the cache. What is written to the cache is not counted apart."""
     cached = usage.cached_tokens
     return {
@@ -100,6 +105,7 @@ def _usage(usage: Usage) -> dict[str, int]:
         "cache_creation_input_tokens": 0,
         "cache_read_input_tokens": cached,
         "output_tokens": usage.completion_tokens,
+        "output_tokens_details": {"thinking_tokens": usage.reasoning_tokens},
     }
 
 

@@ -41,19 +41,24 @@ def render(
 
 def template_arguments(body: ChatBody | TokenizeBody, template: str | None) -> dict[str, Any]:
     """What a request hands to the chat template besides messages and tools."""
-    for name in body.chat_template_kwargs:
+    return template_variables(body.chat_template_kwargs, body.reasoning_effort, template)
+
+
+def template_variables(given: dict[str, Any], effort: str | None, template: str | None) -> dict[str, Any]:
+    """The same of any body. given: its chat_template_kwargs. effort: its reasoning_effort."""
+    for name in given:
         if name in _OURS:
             raise InvalidValueError(
                 f"chat_template_kwargs.{name} is set by the server; remove it", param=f"chat_template_kwargs.{name}"
             )
-    if body.reasoning_effort is None:
-        return body.chat_template_kwargs
+    if effort is None:
+        return given
     if not re.search(r"\breasoning_effort\b", template or ""):
         raise UnsupportedFieldError(
             "reasoning_effort is not supported: this model's chat template does not use it; remove it",
             param="reasoning_effort",
         )
-    return body.chat_template_kwargs | {"reasoning_effort": body.reasoning_effort}
+    return given | {"reasoning_effort": effort}
 
 
 def _parse_message(raw: dict[str, Any], where: str) -> dict[str, Any]:
@@ -95,14 +100,18 @@ def _parse_call(raw: dict[str, Any], where: str) -> dict[str, Any]:
     if isinstance(function := given.get("function"), dict):
         given["function"] = check_fields(function, FUNCTION_FIELDS, f"{where}.function")
     call = convert(given, MessageCall, where)
-    try:
-        arguments = msgspec.json.decode(call.function.arguments)
-    except ValueError:
-        arguments = None
-    if not isinstance(arguments, dict):
-        arguments = call.function.arguments  # a call that the model broke off: shown as it wrote it
+    arguments = call_arguments(call.function.arguments)
     parsed = {"type": "function", "function": {"name": call.function.name, "arguments": arguments}}
     return parsed if call.id is None else parsed | {"id": call.id}
+
+
+def call_arguments(text: str) -> dict[str, Any] | str:
+    """Arguments as chat templates expect them: an object, or the text of a call that the model broke off."""
+    try:
+        arguments = msgspec.json.decode(text)
+    except ValueError:
+        return text
+    return arguments if isinstance(arguments, dict) else text
 
 
 def _text(content: str | list[dict[str, Any]] | None, where: str) -> str:

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta
 
 Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+Budget = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 ShortText = Annotated[str, Meta(max_length=512)]
 
 
@@ -23,11 +24,10 @@ class StreamOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     include_usage: bool = False
 
 
-class _GenerationBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The fields completions and chat completions share."""
+class SamplingBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The fields that every face has under one name."""
 
     model: str
-    max_tokens: Int64 | None = None
     temperature: float = 1.0
     top_p: float = 1.0
     top_k: Int64 = 0
@@ -41,21 +41,27 @@ class _GenerationBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     bad_token_ids: list[Int64] = []
     min_tokens: Int64 = 0
     ignore_eos: bool = False
-    response_format: Annotated[dict[str, Any], _shown_as("ResponseFormat")] | None = None
     structured_outputs: dict[str, Any] | None = None
-    guided_json: dict[str, Any] | str | None = None
-    guided_regex: str | None = None
-    guided_choice: list[str] | None = None
-    guided_grammar: str | None = None
     stop_token_ids: list[Int64] = []
     include_stop_str_in_output: bool = False
     skip_special_tokens: bool = True
     seed: Int64 | None = None
+    stream: bool = False
+    cache_salt: Annotated[str, Meta(min_length=1, max_length=512)] | None = None
+
+
+class _GenerationBody(SamplingBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The fields completions and chat completions share."""
+
+    max_tokens: Int64 | None = None
+    response_format: Annotated[dict[str, Any], _shown_as("ResponseFormat")] | None = None
+    guided_json: dict[str, Any] | str | None = None
+    guided_regex: str | None = None
+    guided_choice: list[str] | None = None
+    guided_grammar: str | None = None
     stop: str | list[str] = msgspec.field(default_factory=list)
     n: Int64 = 1
-    stream: bool = False
     stream_options: StreamOptions | None = None
-    cache_salt: Annotated[str, Meta(min_length=1, max_length=512)] | None = None
     user: ShortText | None = None
 
 
@@ -124,7 +130,7 @@ class ChatBody(_GenerationBody, frozen=True, kw_only=True, forbid_unknown_fields
     chat_template_kwargs: dict[str, Any] = {}
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
-    thinking_token_budget: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
+    thinking_token_budget: Budget | None = None
     max_completion_tokens: Int64 | None = None
     logprobs: bool = False
     top_logprobs: Int64 | None = None

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
+from forebay.core.grammar_spec import GrammarSpec
 from forebay.core.sampling_params import MAX_LOGPROBS, MAX_N, SamplingParams
 from forebay.errors import InvalidValueError
 from forebay.server.naming import Names, naming
 from forebay.server.openai.parse import shorten
-from forebay.server.openai.requests import ChatBody, CompletionBody
+from forebay.server.openai.requests import ChatBody, CompletionBody, SamplingBody
 from forebay.server.openai.structured import grammar_of
 
 
@@ -84,6 +85,20 @@ def include_usage(body: ChatBody | CompletionBody) -> bool:
 
 
 def _sampling(body: ChatBody | CompletionBody, max_tokens: int | None, logprobs: int | None) -> SamplingParams:
+    stop = (body.stop,) if isinstance(body.stop, str) else tuple(body.stop)
+    return sampling_of(body, grammar_of(body), max_tokens=max_tokens, stop=stop, n=body.n, logprobs=logprobs)
+
+
+def sampling_of(
+    body: SamplingBody,
+    grammar: GrammarSpec | None,
+    *,
+    max_tokens: int | None,
+    stop: tuple[str, ...] = (),
+    n: int = 1,
+    logprobs: int | None = None,
+) -> SamplingParams:
+    """What a body of any face says, with the fields whose names differ between them."""
     return SamplingParams(
         max_tokens=max_tokens,
         temperature=body.temperature,
@@ -97,14 +112,14 @@ def _sampling(body: ChatBody | CompletionBody, max_tokens: int | None, logprobs:
         logit_bias=_biases(body.logit_bias),
         allowed_token_ids=None if body.allowed_token_ids is None else tuple(body.allowed_token_ids),
         bad_token_ids=tuple(body.bad_token_ids),
-        grammar=grammar_of(body),
+        grammar=grammar,
         min_tokens=body.min_tokens,
         seed=body.seed,
-        stop=(body.stop,) if isinstance(body.stop, str) else tuple(body.stop),
+        stop=stop,
         stop_token_ids=tuple(body.stop_token_ids),
         include_stop_str_in_output=body.include_stop_str_in_output,
         skip_special_tokens=body.skip_special_tokens,
-        n=body.n,
+        n=n,
         logprobs=logprobs,
         ignore_eos=body.ignore_eos,
     )

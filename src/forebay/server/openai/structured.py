@@ -11,7 +11,7 @@ from forebay.core.grammar_spec import GrammarKind, GrammarSpec
 from forebay.errors import InvalidValueError
 from forebay.server.openai.fields import JSON_SCHEMA_FIELDS, RESPONSE_FORMAT_FIELDS, STRUCTURED_FIELDS, check_fields
 from forebay.server.openai.parse import convert, shorten
-from forebay.server.openai.requests import ChatBody, CompletionBody, JsonSchemaFormat, ResponseFormat
+from forebay.server.openai.requests import ChatBody, CompletionBody, JsonSchemaFormat, ResponseFormat, SamplingBody
 from forebay.structured import check
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -30,7 +30,12 @@ _GUIDED = ("json", "regex", "choice", "grammar")
 def grammar_of(body: ChatBody | CompletionBody) -> GrammarSpec | None:
     """The one constraint of a body. Raises InvalidValueError for two, for values of the wrong shape, and for what
     cannot be enforced."""
-    found = [spec for spec in (_response_format(body), *_structured_outputs(body), *_guided(body)) if spec is not None]
+    return the_one(_response_format(body), *structured_outputs(body), *_guided(body))
+
+
+def the_one(*given: GrammarSpec | None) -> GrammarSpec | None:
+    """Of the constraints of a body the only one, checked. Raises InvalidValueError as `grammar_of`."""
+    found = [spec for spec in given if spec is not None]
     if len(found) > 1:
         raise InvalidValueError(
             f"{found[0].param} and {found[1].param} both say what the output must be; give one of them",
@@ -59,27 +64,29 @@ def _response_format(body: ChatBody | CompletionBody) -> GrammarSpec | None:
         return None
     if given.type == "json_object":
         return GrammarSpec(kind=GrammarKind.JSON_OBJECT, param=where)
-    return _json_schema(given, f"{where}.json_schema")
-
-
-def _json_schema(given: ResponseFormat, where: str) -> GrammarSpec:
     if given.json_schema is None:
-        raise InvalidValueError(f"{where} is required with type json_schema", param=where)
-    schema = convert(check_fields(given.json_schema, JSON_SCHEMA_FIELDS, where), JsonSchemaFormat, where)
+        raise InvalidValueError(f"{where}.json_schema is required with type json_schema", param=f"{where}.json_schema")
+    return named_schema(given.json_schema, f"{where}.json_schema")
+
+
+def named_schema(given: dict[str, Any], where: str) -> GrammarSpec:
+    """A schema with its name and `strict`. where: path of the object that has them."""
+    schema = convert(check_fields(given, JSON_SCHEMA_FIELDS, where), JsonSchemaFormat, where)
     if not _NAME.fullmatch(schema.name):
         raise InvalidValueError(
             f"{where}.name must be 1 to 64 letters, digits, _ or -, got {shorten(schema.name)}", param=f"{where}.name"
         )
     return GrammarSpec(
         kind=GrammarKind.JSON_SCHEMA,
-        source=_text(schema.schema),
+        source=json_text(schema.schema),
         strict=schema.strict,
         name=schema.name,
         param=f"{where}.schema",
     )
 
 
-def _structured_outputs(body: ChatBody | CompletionBody) -> list[GrammarSpec]:
+def structured_outputs(body: SamplingBody) -> list[GrammarSpec]:
+    """What vLLM's field of that name says, unchecked."""
     if body.structured_outputs is None:
         return []
     where = "structured_outputs"
@@ -103,11 +110,12 @@ def _spec(kind: GrammarKind, value: Any, where: str) -> GrammarSpec:
         choices = convert(value, list[str], where)
         if not choices:
             raise InvalidValueError(f"{where} must hold at least one string", param=where)
-        return GrammarSpec(kind=kind, source=_text(choices), param=where)
+        return GrammarSpec(kind=kind, source=json_text(choices), param=where)
     if kind in (GrammarKind.JSON_SCHEMA, GrammarKind.STRUCTURAL_TAG) and isinstance(value, dict):
-        return GrammarSpec(kind=kind, source=_text(value), param=where)
+        return GrammarSpec(kind=kind, source=json_text(value), param=where)
     return GrammarSpec(kind=kind, source=convert(value, str, where), param=where)
 
 
-def _text(value: Any) -> str:
+def json_text(value: Any) -> str:
+    """A schema as the source of a GrammarSpec."""
     return msgspec.json.encode(value).decode()

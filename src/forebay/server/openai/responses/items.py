@@ -1,74 +1,102 @@
-"""Output items of a response: the message, whole or as the events it grows by."""
+"""Output items of a response: reasoning, messages, function calls; whole or as the events they grow by."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
+from forebay.server.parts import Part, PartKind, Step
 from forebay.server.streaming import named_event
+
+_PREFIXES = {PartKind.TEXT: "msg", PartKind.REASONING: "rs", PartKind.CALL: "fc"}
+_DELTAS = {
+    PartKind.TEXT: "response.output_text.delta",
+    PartKind.REASONING: "response.reasoning_text.delta",
+    PartKind.CALL: "response.function_call_arguments.delta",
+}
 
 
 class ItemEvents:
-    """Output items as they grow, one open at a time, and the numbers of all events. All that a model writes is text so
-    far; a reasoning item or a function call would be one more kind here, with a method as `text` that closes the open
-    item and begins its own."""
+    """The events of output items, and the numbers of all events. logprobs: of the message's tokens so far."""
 
     def __init__(self, response_id: str) -> None:
-        self.finished: list[dict[str, Any]] = []
+        self.logprobs: list[dict[str, Any]] = []
         self._response_id = response_id
         self._next = 0  # sequence number
-        self._open = False
-        self._texts: list[str] = []
-        self._logprobs: list[dict[str, Any]] = []
 
     def event(self, kind: str, **fields: Any) -> bytes:
         number, self._next = self._next, self._next + 1
         return named_event(kind, {"type": kind, "sequence_number": number} | fields)
 
-    def text(self, piece: str, logprobs: list[dict[str, Any]]) -> bytes:
-        """A piece of the message's text, in an item that begins here if none is open."""
-        data = b"" if self._open else self._begin()
-        self._texts.append(piece)
-        self._logprobs += logprobs
-        return data + self.event("response.output_text.delta", **self._part(), delta=piece, logprobs=logprobs)
-
-    def close(self, status: str) -> bytes:
-        """End the open item. A response without any gets an empty message. status: of the item."""
-        data = b"" if self._open or self.finished else self._begin()
-        if not self._open:
-            return b""
-        item = message_item(self._response_id, len(self.finished), status, "".join(self._texts), self._logprobs)
-        (part,) = item["content"]
-        said = {"text": part["text"], "logprobs": part["logprobs"]}
-        data += self.event("response.output_text.done", **self._part(), **said)
-        data += self.event("response.content_part.done", **self._part(), part=part)
-        data += self.event("response.output_item.done", output_index=len(self.finished), item=item)
-        self.finished.append(item)
-        self._open = False
+    def word(
+        self, steps: Iterable[tuple[Step, Part, str]], logprobs: list[dict[str, Any]], status: str = "completed"
+    ) -> bytes:
+        """Steps of a row of parts. logprobs: they go with the first text among them. status: of an item that ends."""
+        data = b""
+        for step, part, text in steps:
+            if step is Step.BEGIN:
+                data += self._begin(part)
+            elif step is Step.END:
+                data += self._end(part, status)
+            elif part.kind is PartKind.TEXT:
+                data += self.event(_DELTAS[part.kind], **self._in_part(part), delta=text, logprobs=logprobs)
+                self.logprobs += logprobs
+                logprobs = []
+            else:
+                data += self.event(_DELTAS[part.kind], **self._where(part), delta=text)
         return data
 
-    def _begin(self) -> bytes:
-        self._open, self._texts, self._logprobs = True, [], []
-        index = len(self.finished)
-        item = message_item(self._response_id, index, "in_progress", "", [])
-        (part,) = item["content"]
-        begun = self.event("response.output_item.added", output_index=index, item=item | {"content": []})
-        return begun + self.event("response.content_part.added", **self._part(), part=part)
+    def _begin(self, part: Part) -> bytes:
+        item = item_of(self._response_id, part, "in_progress", [])
+        if part.kind is PartKind.CALL:
+            return self.event("response.output_item.added", output_index=part.index, item=item)
+        (content,) = item["content"]
+        data = self.event("response.output_item.added", output_index=part.index, item=item | {"content": []})
+        return data + self.event("response.content_part.added", **self._in_part(part), part=content)
 
-    def _part(self) -> dict[str, Any]:
-        """Where the open item's one part is."""
-        index = len(self.finished)
-        return {"item_id": _message_id(self._response_id, index), "output_index": index, "content_index": 0}
+    def _end(self, part: Part, status: str) -> bytes:
+        item = item_of(self._response_id, part, status, self.logprobs)
+        if part.kind is PartKind.CALL:
+            said = {"name": item["name"], "arguments": item["arguments"]}
+            data = self.event("response.function_call_arguments.done", **self._where(part), **said)
+        else:
+            (content,) = item["content"]
+            name = "output_text" if part.kind is PartKind.TEXT else "reasoning_text"
+            said = {field: content[field] for field in ("text", "logprobs") if field in content}
+            data = self.event(f"response.{name}.done", **self._in_part(part), **said)
+            data += self.event("response.content_part.done", **self._in_part(part), part=content)
+        return data + self.event("response.output_item.done", output_index=part.index, item=item)
+
+    def _where(self, part: Part) -> dict[str, Any]:
+        return {"item_id": _item_id(self._response_id, part), "output_index": part.index}
+
+    def _in_part(self, part: Part) -> dict[str, Any]:
+        return self._where(part) | {"content_index": 0}
 
 
-def message_item(
-    response_id: str, index: int, status: str, text: str, logprobs: list[dict[str, Any]]
-) -> dict[str, Any]:
-    """An assistant's message with one part. index: which item of the output it is."""
-    part = {"type": "output_text", "text": text, "annotations": [], "logprobs": logprobs}
-    head = {"id": _message_id(response_id, index), "type": "message", "status": status, "role": "assistant"}
-    return head | {"content": [part]}
+def items_of(response_id: str, parts: list[Part], status: str, logprobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """All items of a response that has ended; one without any gets an empty message. status: of the last one."""
+    parts = parts or [Part(PartKind.TEXT, 0)]
+    last = len(parts) - 1
+    return [item_of(response_id, part, status if part.index == last else "completed", logprobs) for part in parts]
 
 
-def _message_id(response_id: str, index: int) -> str:
+def item_of(response_id: str, part: Part, status: str, logprobs: list[dict[str, Any]]) -> dict[str, Any]:
+    """logprobs: of a message's tokens."""
+    head = {"id": _item_id(response_id, part), "status": status}
+    if part.call is not None:
+        if status != "in_progress":
+            head["status"] = "completed" if part.complete else "incomplete"
+        call = {"call_id": part.call.id, "name": part.call.name, "arguments": part.text}
+        return head | {"type": "function_call"} | call
+    if part.kind is PartKind.REASONING:
+        content = {"type": "reasoning_text", "text": part.text}
+        return head | {"type": "reasoning", "summary": [], "content": [content]}
+    said = {"type": "output_text", "text": part.text, "annotations": [], "logprobs": logprobs}
+    return head | {"type": "message", "role": "assistant", "content": [said]}
+
+
+def _item_id(response_id: str, part: Part) -> str:
     unique = response_id.removeprefix("resp_")
-    return f"msg_{unique}" if index == 0 else f"msg_{unique}_{index}"
+    prefix = _PREFIXES[part.kind]
+    return f"{prefix}_{unique}" if part.index == 0 else f"{prefix}_{unique}_{part.index}"

@@ -1,34 +1,34 @@
-"""From the bytes of a Responses body to a typed request, its conversation and its sampling parameters."""
+"""From the bytes of a Responses body to a typed request and its sampling parameters."""
 
 from __future__ import annotations
 
 from typing import Any, TypeVar
 
+from forebay.core.grammar_spec import GrammarKind, GrammarSpec
 from forebay.core.sampling_params import MAX_LOGPROBS, SamplingParams
-from forebay.errors import InvalidValueError, UnsupportedFieldError
+from forebay.errors import InvalidValueError
 from forebay.server.fields import check_object
 from forebay.server.openai.fields import FieldTable, check_fields
 from forebay.server.openai.parse import convert, decode_object, shorten
 from forebay.server.openai.responses.fields import (
     ABSENT_OUTPUT,
+    FORMAT_FIELDS,
     INPUT_TOKENS_FIELDS,
-    ITEM_FIELDS,
     LOGPROBS,
-    PART_FIELDS,
+    REASONING_FIELDS,
     RESPONSE_FIELDS,
     STREAM_OPTIONS_FIELDS,
     TEXT_FIELDS,
 )
-from forebay.server.openai.responses.requests import InputBody, InputItem, InputTokensBody, ResponseBody, TextPart
+from forebay.server.openai.responses.requests import InputTokensBody, PromptBody, ResponseBody, TextFormat
+from forebay.server.openai.sampling import sampling_of
+from forebay.server.openai.structured import FORMATS, named_schema, structured_outputs, the_one
 
-TEXT_PARTS = ("input_text", "output_text")
-B = TypeVar("B", bound=InputBody)
-
-ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
+B = TypeVar("B", InputTokensBody, ResponseBody)
 
 
 def parse_body(raw: bytes) -> ResponseBody:
-    """Everything but the input, which is for `conversation`. Raises RequestError."""
+    """Everything but the input and the tools, which are read later. Raises RequestError."""
     body = _parsed(raw, ResponseBody, RESPONSE_FIELDS)
     if body.stream_options is not None and not body.stream:
         raise InvalidValueError(
@@ -46,17 +46,9 @@ def parse_body(raw: bytes) -> ResponseBody:
 
 def parse_input_tokens_body(raw: bytes) -> InputTokensBody:
     """As `parse_body`."""
-    return _parsed(raw, InputTokensBody, INPUT_TOKENS_FIELDS)
-
-
-def conversation(body: InputBody) -> list[dict[str, str]]:
-    """Instructions and input in the form chat templates expect."""
-    before = [{"role": "system", "content": body.instructions}] if body.instructions else []
-    if isinstance(body.input, str):
-        return [*before, {"role": "user", "content": body.input}]
-    if not body.input:
-        raise InvalidValueError("input must be a string or hold at least one message", param="input")
-    return before + [_message(item, f"input[{i}]") for i, item in enumerate(body.input)]
+    body = _parsed(raw, InputTokensBody, INPUT_TOKENS_FIELDS)
+    the_one(_format(body))
+    return body
 
 
 def sampling(body: ResponseBody) -> SamplingParams:
@@ -65,55 +57,43 @@ def sampling(body: ResponseBody) -> SamplingParams:
         raise InvalidValueError(
             f"top_logprobs must be an integer from 0 to {MAX_LOGPROBS}, got {body.top_logprobs}", param="top_logprobs"
         )
-    wanted = body.top_logprobs > 0 or LOGPROBS in body.include
-    return SamplingParams(
+    return sampling_of(
+        body,
+        the_one(_format(body), *structured_outputs(body)),
         max_tokens=body.max_output_tokens,
-        temperature=body.temperature,
-        top_p=body.top_p,
-        top_k=body.top_k,
-        min_p=body.min_p,
-        ignore_eos=body.ignore_eos,
-        seed=body.seed,
-        logprobs=body.top_logprobs if wanted else None,
+        stop=(body.stop,) if isinstance(body.stop, str) else tuple(body.stop),
+        logprobs=body.top_logprobs if asks_for_logprobs(body) else None,
     )
+
+
+def asks_for_logprobs(body: ResponseBody) -> bool:
+    return body.top_logprobs > 0 or LOGPROBS in body.include
 
 
 def _parsed(raw: bytes, type_: type[B], table: FieldTable) -> B:
     fields = check_fields(decode_object(raw), table)
     check_object(fields, "text", TEXT_FIELDS)
+    check_object(fields, "reasoning", REASONING_FIELDS)
     check_object(fields, "stream_options", STREAM_OPTIONS_FIELDS)
     return convert(fields, type_)
 
 
-def _message(raw: dict[str, Any], where: str) -> dict[str, str]:
-    kind = raw.get("type")
-    if kind == "item_reference":
-        raise UnsupportedFieldError(
-            f"{where}.type 'item_reference' is not supported: items are not stored; send the message itself",
-            param=f"{where}.type",
-        )
-    if isinstance(kind, str) and kind != "message":
-        raise UnsupportedFieldError(
-            f"{where}.type {shorten(kind)} is not supported: tool calls and reasoning items are not implemented; send "
-            "items of type 'message'",
-            param=f"{where}.type",
-        )
-    item = convert(check_fields(raw, ITEM_FIELDS, where), InputItem, where)
-    if item.role not in ROLES:
+def _format(body: PromptBody) -> GrammarSpec | None:
+    """What `text.format` says, unchecked."""
+    if body.text.format is None:
+        return None
+    where = "text.format"
+    given = check_fields(body.text.format, FORMAT_FIELDS, where)
+    kind = convert({"type": given["type"]} if "type" in given else {}, TextFormat, where).type
+    if kind not in FORMATS:
         raise InvalidValueError(
-            f"{where}.role must be one of {', '.join(ROLES)}, got {shorten(item.role)}", param=f"{where}.role"
+            f"{where}.type must be one of {', '.join(FORMATS)}, got {shorten(kind)}", param=f"{where}.type"
         )
-    content = item.content
-    if not isinstance(content, str):
-        content = "\n".join(_part(part, f"{where}.content[{i}]") for i, part in enumerate(content))
-    return {"role": ROLES[item.role], "content": content}
-
-
-def _part(raw: dict[str, Any], where: str) -> str:
-    kind = raw.get("type")
-    if isinstance(kind, str) and kind not in TEXT_PARTS:
-        raise UnsupportedFieldError(
-            f"{where}.type {shorten(kind)} is not supported: this model reads text; send parts of type 'input_text'",
-            param=f"{where}.type",
-        )
-    return convert(check_fields(raw, PART_FIELDS, where), TextPart, where).text
+    rest: dict[str, Any] = {name: value for name, value in given.items() if name != "type"}
+    if kind == "json_schema":
+        if "schema" not in rest:
+            raise InvalidValueError(f"{where}.schema is required with type json_schema", param=f"{where}.schema")
+        return named_schema(rest, where)
+    for name in rest:
+        raise InvalidValueError(f"{where}.{name} needs type json_schema, got {shorten(kind)}", param=f"{where}.{name}")
+    return GrammarSpec(kind=GrammarKind.JSON_OBJECT, param=where) if kind == "json_object" else None

@@ -12,11 +12,14 @@ from forebay.server.generation import Generation, Usage
 from forebay.server.message_reader import Said
 from forebay.server.openai.answer import Choice
 from forebay.server.openai.logprobs import ChatLogprobs
-from forebay.server.openai.responses.items import ItemEvents, message_item
+from forebay.server.openai.responses.items import ItemEvents, items_of
 from forebay.server.openai.responses.requests import ResponseBody
+from forebay.server.openai.responses.tools import functions
+from forebay.server.parts import PartRow, parts_of
 from forebay.server.state import ServerState
+from forebay.structured.tools.deltas import ContentDelta, Delta, merged
 
-_STATUSES = {"stop": "completed", "length": "incomplete"}
+_NO_TEXT = ContentDelta("")
 
 
 class ResponseWording(Wording):
@@ -31,17 +34,21 @@ class ResponseWording(Wording):
         self._request = _repeated(body)
         self._logprobs = ChatLogprobs(state.engine.tokenizer) if generation.logprobs else None
         self._items = ItemEvents(generation.id)
-        self._finish_reason: str | None = None
+        self._row = PartRow()
+        self._pending: list[dict[str, Any]] = []  # log-probabilities of tokens whose text is still to come
+        self._num_reasoning_tokens = 0  # of those that were pending
+        self._status = "completed"
 
     def logprobs(self, chunk: CompletionChunk) -> dict[str, Any] | None:
         return self._logprobs.of(chunk) if self._logprobs else None
 
     def whole(self, choices: list[Choice], usage: Usage) -> dict[str, Any]:
         (choice,) = choices
+        status = _status(choice.finish_reason)
         found = choice.joined_logprobs()
-        status = _STATUSES[str(choice.finish_reason)]
-        item = message_item(self._id, 0, status, choice.text, found["content"] if found else [])
-        return self._finished(status, [item], usage)
+        logprobs = found["content"][usage.reasoning_tokens :] if found else []
+        deltas: list[Delta] = [*choice.deltas, _NO_TEXT] if logprobs else choice.deltas
+        return self._finished(status, items_of(self._id, parts_of(merged(deltas)), status, logprobs), usage)
 
     def start(self, usage: Usage) -> bytes:
         begun = self._response("in_progress")
@@ -49,21 +56,32 @@ class ResponseWording(Wording):
         return event("response.created", response=begun) + event("response.in_progress", response=begun)
 
     def piece(self, chunk: CompletionChunk, said: Said) -> bytes:
-        self._finish_reason = chunk.finish_reason or self._finish_reason
-        found = self.logprobs(chunk)
-        if not chunk.text and not (found and chunk.token_ids):
-            return b""
-        return self._items.text(chunk.text, found["content"] if found else [])
+        deltas = said.deltas
+        if (found := self.logprobs(chunk)) is not None:
+            self._pending += found["content"]
+        if chunk.finish_reason is not None:
+            self._status = _status(chunk.finish_reason)
+            if self._num_reasoning_tokens + len(self._pending) > said.num_reasoning_tokens:
+                deltas = [*deltas, _NO_TEXT]  # for the log-probabilities of tokens that are no text, such as the last
+        logprobs = self._take(said) if any(isinstance(delta, ContentDelta) for delta in deltas) else []
+        return self._items.word(self._row.read(deltas), logprobs)
 
     def end(self, usage: Usage) -> bytes:
-        status = _STATUSES[str(self._finish_reason)]
-        data = self._items.close(status)
-        response = self._finished(status, self._items.finished, usage)
-        return data + self._items.event(f"response.{status}", response=response)
+        begun = self._row.read([] if self._row.parts else [_NO_TEXT])
+        data = self._items.word(begun, []) + self._items.word(self._row.close(), [], self._status)
+        items = items_of(self._id, self._row.parts, self._status, self._items.logprobs)
+        response = self._finished(self._status, items, usage)
+        return data + self._items.event(f"response.{self._status}", response=response)
 
     def failed(self, error: ForebayError) -> bytes:
         why = {"code": "server_error", "message": error.message}  # of the documented codes the one that is ours
         return self._items.event("response.failed", response=self._response("failed") | {"error": why})
+
+    def _take(self, said: Said) -> list[dict[str, Any]]:
+        """What is pending of the message: reasoning comes first, and has no place for log-probabilities."""
+        taken = self._pending[said.num_reasoning_tokens - self._num_reasoning_tokens :]
+        self._num_reasoning_tokens, self._pending = said.num_reasoning_tokens, []
+        return taken
 
     def _finished(self, status: str, output: list[dict[str, Any]], usage: Usage) -> dict[str, Any]:
         completed = status == "completed"
@@ -89,6 +107,10 @@ class ResponseWording(Wording):
         } | self._request
 
 
+def _status(finish_reason: str | None) -> str:
+    return "incomplete" if finish_reason == "length" else "completed"
+
+
 def _repeated(body: ResponseBody) -> dict[str, Any]:
     """What a response repeats of its request, with the values that hold where nothing else was implemented."""
     return {
@@ -105,11 +127,11 @@ def _repeated(body: ResponseBody) -> dict[str, Any]:
         "store": False,
         "background": False,
         "previous_response_id": None,
-        "text": {"format": {"type": "text"}},
-        "reasoning": {"effort": None, "summary": None},
-        "tools": [],
-        "tool_choice": "auto",
-        "parallel_tool_calls": True,
+        "text": {"format": body.text.format or {"type": "text"}},
+        "reasoning": {"effort": body.reasoning.effort, "summary": None},
+        "tools": functions(body),
+        "tool_choice": "auto" if body.tool_choice is None else body.tool_choice,
+        "parallel_tool_calls": body.parallel_tool_calls,
         "truncation": "disabled",
         "service_tier": "default",
     }
@@ -122,6 +144,6 @@ def _usage(usage: Usage) -> dict[str, Any]:
         "input_tokens": prompt_tokens,
         "input_tokens_details": {"cached_tokens": usage.cached_tokens, "cache_write_tokens": 0},
         "output_tokens": usage.completion_tokens,
-        "output_tokens_details": {"reasoning_tokens": 0},
+        "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
         "total_tokens": prompt_tokens + usage.completion_tokens,
     }

@@ -54,7 +54,7 @@ class Speech:
             sampling,
             grammar=calls or given,
             reasoning=reasoning,
-            shown_token_ids=tuple(sorted(self.format.token_ids.values())),
+            shown_token_ids=tuple(sorted(self.format.token_ids.values())) if self._is_read else (),
         )
 
     def readers(self, generation: Generation) -> list[MessageReader]:
@@ -62,18 +62,19 @@ class Speech:
         return [self._reader(generation.id, index) for index in range(generation.num_choices)]
 
     def _reader(self, request_id: str, index: int) -> MessageReader:
-        markers = self.format.splits
-        if markers is None and not (self.choice.callable_tools or self._channels):
+        if not self._is_read:
             return MessageReader()
-        counter = None
+        markers, counter = self.format.splits, None
         if markers is not None:
             inside = markers.begins_inside(self.prompt)
             counter = ReasoningTokens(markers.begin, markers.end, inside=inside, token_bytes=self.tokenizer.token_bytes)
         return MessageReader(self.format.parser(self.prompt, self.choice, request_id, index), counter)
 
     @property
-    def _channels(self) -> bool:
-        return self.format.tools is not None and self.format.tools.channels
+    def _is_read(self) -> bool:
+        """There may be more in a message than content, so its markers matter."""
+        channels = self.format.tools is not None and self.format.tools.channels
+        return self.format.splits is not None or channels or bool(self.choice.callable_tools)
 
     def _reasoning(self, sampling: SamplingParams) -> ReasoningSpec | None:
         """Where the engine has to know the end of the reasoning: for a grammar from there on, or a budget."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+
+import pytest
 
 from forebay.core.grammar_spec import GrammarKind, GrammarSpec
 from forebay.core.messages import AddRequest, RequestOutput
@@ -14,6 +17,17 @@ from tests.engine.test_core import add, assert_empty, run, tokens
 MakeCore = Callable[..., EngineCore]
 CHOICE = GrammarSpec(kind=GrammarKind.CHOICE, source='["yes", "no"]')
 UNENFORCEABLE = GrammarSpec(kind=GrammarKind.JSON_SCHEMA, source='{"not": {"type": "string"}}', param="guided_json")
+
+WIDE = GrammarSpec(
+    kind=GrammarKind.JSON_SCHEMA,
+    source=json.dumps({"type": "object", "properties": {f"p{i}": {"type": "string"} for i in range(600)}}),
+    param="guided_json",
+)  # more ways to go on after "{" than the backend's parser holds: found when the token is accepted
+DENSE = GrammarSpec(
+    kind=GrammarKind.GRAMMAR,
+    source="start: A\nA: /(a|b)*a(a|b){12}/ & /(a|b)*b(a|b){13}/ & ~/(.*)aa(.*)bb(.*){5}/\n",
+    param="guided_grammar",
+)  # found when a mask is computed
 
 
 def guided(request_id: str, grammar: GrammarSpec, n: int = 1) -> AddRequest:
@@ -69,4 +83,19 @@ def test_one_that_is_aborted_while_it_waits(make_core: MakeCore) -> None:
     assert [o.finish_reason for o in core.abort(["g"])] == ["abort"]
     assert core.collect() == []
     assert not core.is_compiling
+    assert_empty(core)
+
+
+@pytest.mark.parametrize("grammar", [WIDE, DENSE], ids=["accepting a token", "computing a mask"])
+def test_one_that_is_too_complex_half_way_ends_by_itself(make_core: MakeCore, grammar: GrammarSpec) -> None:
+    core = make_core()
+    assert core.add(guided("g", grammar, n=2)) == []
+    assert compiled(core) == []
+    assert core.add(add("plain", [1, 403, 407])) == []
+    outputs = run(core)
+    failed = [o for o in outputs if o.finish_reason == "error"]
+    assert [(o.request_id, o.error_code, o.error_param) for o in failed] == [
+        ("g", GrammarError.code, grammar.param)
+    ] * 2
+    assert len(tokens(outputs, "plain")) == 6
     assert_empty(core)

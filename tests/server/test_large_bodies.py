@@ -121,6 +121,13 @@ def test_health_answers_while_a_large_body_is_read(roomy: ServeCommand, name: st
         assert min(slowest_health(client, path, body) for _ in range(3)) < PROMPT_S
 
 
+def test_health_answers_while_a_small_body_is_checked(roomy: ServeCommand) -> None:
+    rules = "root ::= r0\n" + "".join(f'r{n} ::= "a" r{n + 1}?\n' for n in range(490)) + 'r490 ::= "a"\n'
+    body = {"model": "tiny-chat", "prompt": "a", "max_tokens": 1, "guided_grammar": rules}
+    with httpx.Client(base_url=roomy.url) as client:
+        assert min(slowest_health(client, COMPLETIONS, json.dumps(body).encode()) for _ in range(3)) < PROMPT_S
+
+
 def test_health_answers_between_the_pieces_of_a_body(roomy: ServeCommand) -> None:
     """It comes in as it is sent: 200 pieces with a question between any two of them."""
     body = body_of(model=MODEL, prompt=text("word "))

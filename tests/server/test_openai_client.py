@@ -296,3 +296,23 @@ def test_neutral_values_change_nothing(client: openai.OpenAI) -> None:
     }  # fmt: skip
     same = client.chat.completions.create(model=MODEL, messages=HELLO, max_tokens=8, seed=2, **neutral)
     assert same.choices[0].message.content == plain.choices[0].message.content
+
+
+@pytest.mark.parametrize("skip_special_tokens", [True, False])
+def test_echoed_tokens_stand_where_their_offsets_say(client: openai.OpenAI, skip_special_tokens: bool) -> None:
+    prompt = "Once upon a time</s>"  # the tokenizer adds <s>, which is not in the text; </s> is
+    result = client.completions.create(
+        model=MODEL, prompt=prompt, max_tokens=4, seed=1, echo=True, logprobs=0,
+        extra_body={"skip_special_tokens": skip_special_tokens, "ignore_eos": True},
+    )  # fmt: skip
+    (choice,) = result.choices
+    found = choice.logprobs
+    assert found is not None
+    assert found.tokens is not None
+    assert found.text_offset is not None
+    assert choice.text.startswith(prompt)
+    assert found.tokens[0] == "<s>"
+    ends = [*found.text_offset[2:], len(choice.text)]
+    pieces = [choice.text[start:end] for start, end in zip(found.text_offset[1:], ends, strict=True)]
+    assert pieces[1:] == found.tokens[2:]
+    assert pieces[0] == found.tokens[1].lstrip(" ")

@@ -63,6 +63,19 @@ def test_the_same_spec_compiles_once_for_all_who_wait(backend: GatedBackend) -> 
     pool.close()
 
 
+def test_what_nobody_waits_for_any_more_is_not_compiled(backend: GatedBackend) -> None:
+    pool = pool_of(backend, threads=1, max_pending=2)
+    first = pool.submit(spec("regex", "first"))
+    left = pool.submit(spec("regex", "left"))
+    del left
+    last = pool.submit(spec("regex", "last"))
+    backend.gate.set()
+    first.result(WAIT_S)
+    last.result(WAIT_S)
+    assert backend.compiled == ["first", "last"]
+    pool.close()
+
+
 def test_what_cannot_be_enforced_is_an_error_of_its_request(backend: GatedBackend) -> None:
     backend.gate.set()
     pool = pool_of(backend)

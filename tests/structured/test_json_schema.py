@@ -328,3 +328,12 @@ def test_limits_are_of_the_caller() -> None:
     with pytest.raises(Refusal, match="more than 1 subschemas"):
         rewrite_schema({"items": {}}, GrammarLimits(max_schemas=1))
     assert json_pointer(("a~b", 0, "c/d")) == "/a~0b/0/c~1d"
+
+
+@pytest.mark.parametrize(
+    "keyword", ["minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"]
+)
+@pytest.mark.parametrize("value", ["1e999", "-1e999", "1.5"])
+def test_a_count_that_is_no_integer(keyword: str, value: str) -> None:
+    with pytest.raises(InvalidValueError, match=f"/{keyword}: must be an integer"):
+        check(spec("json_schema", f'{{"{keyword}": {value}}}'))

@@ -66,3 +66,13 @@ def test_a_message_full_of_marks_is_refused() -> None:
         tokenizer.encode_chat([{"role": "user", "content": special + marks}])
     ids = tokenizer.encode_chat([{"role": "user", "content": special + marks[:-1]}])
     assert marks[:-1] in tokenizer.decode(ids, skip_special_tokens=False)
+
+
+def test_further_variables_of_a_template_are_covered() -> None:
+    metadata = gguf_metadata("qwen2")
+    template = "{{ persona }}{{ rules | tojson }}{{ messages[0].content }}"
+    tokenizer = tokenizer_from_gguf(metadata | {"tokenizer.chat_template": template})
+    token = "<|im_end|>"
+    ids = tokenizer.encode_chat([{"role": "user", "content": "a"}], persona=token, rules=[token])
+    assert not {*ids} & tokenizer.pieces.special_ids
+    assert tokenizer.decode(ids, skip_special_tokens=False) == f'{token}["{token}"]a'

@@ -28,5 +28,5 @@ class Guide(Protocol):
         ...
 
     def accept(self, token_ids: Sequence[int]) -> bool:
-        """Move on by these tokens, which count. False: the grammar does not allow them."""
+        """Move on by these tokens, which count. False: the grammar does not allow them, or `error` is set by it."""
         ...

@@ -100,7 +100,8 @@ class SampledRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     prompt_logprobs: one for each of scored_token_ids.
     hidden: the final hidden state of the last row, if it was wanted: float32, little-endian.
-    error: why there is nothing, such as a NaN in its row; error_code, a code of errors.py, comes with it.
+    error: why there is nothing, such as a NaN in its row; error_code, a code of errors.py, comes with it, and
+    error_param, if a field of the request is to blame.
     """
 
     request_id: str
@@ -110,6 +111,7 @@ class SampledRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     hidden: bytes | None = None
     error_code: str | None = None
     error: str | None = None
+    error_param: str | None = None
 
 
 class ModelOutput(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -230,6 +230,7 @@ class EngineCore:
                 hidden=update.hidden,
                 error_code=update.error_code,
                 error=update.error,
+                error_param=update.error_param,
             )
         parent, index = self._open[request.request_id]
         return RequestOutput(

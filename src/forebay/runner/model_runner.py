@@ -58,9 +58,15 @@ def _hidden(request: ScheduledRequest, state: F32Array) -> SampledRequest:
 
 
 def _nothing_left(request: ScheduledRequest) -> SampledRequest:
-    if request.guide is not None and request.guide.error is not None:
-        error = request.guide.error
-        return SampledRequest(request_id=request.request_id, token_ids=[], error_code=error.code, error=error.message)
+    error = None if request.guide is None else request.guide.error
+    if error is not None:
+        return SampledRequest(
+            request_id=request.request_id,
+            token_ids=[],
+            error_code=error.code,
+            error=error.message,
+            error_param=error.param,
+        )
     message = (
         f"no token may be chosen at output position {request.output_position}: allowed_token_ids, bad_token_ids, "
         "min_tokens and the grammar leave none; relax one of them"

@@ -25,7 +25,8 @@ from forebay.scheduler.step_builder import Rows, StepBuilder
 
 @dataclass(slots=True)
 class Update:
-    """What a step gave one request. error_code and error come with finished and request.finish_reason ERROR."""
+    """What a step gave one request. error_code, error and error_param come with finished and request.finish_reason
+    ERROR."""
 
     request: Request
     new_token_ids: list[int]
@@ -35,6 +36,7 @@ class Update:
     hidden: bytes | None = None
     error_code: str | None = None
     error: str | None = None
+    error_param: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,9 +303,8 @@ class Scheduler:
     ) -> Update | None:
         fault = _fault(item, result)
         if result is None or fault is not None:
-            self._finish(request, FinishReason.ERROR, now, step)
-            code = None if result is None else result.error_code
-            return Update(request, [], None, True, error_code=code or InternalError.code, error=fault)
+            code, param = (None, None) if result is None else (result.error_code, result.error_param)
+            return self._failed(request, now, step, code or InternalError.code, str(fault), param)
         request.num_scored_tokens += len(result.prompt_logprobs)
         if item.num_sampled == 0:
             self._advance(request, item, item.start + len(item.token_ids))
@@ -311,9 +312,8 @@ class Scheduler:
             return Update(request, [], None, False, scored) if scored else None
         tokens, reason = _until_stop(request, result.token_ids)
         if request.guide is not None and not request.guide.accept(tokens):
-            self._finish(request, FinishReason.ERROR, now, step)
-            error = "a token was sampled that the grammar does not allow"
-            return Update(request, [], None, True, error_code=InternalError.code, error=error)
+            error = request.guide.error or InternalError("a token was sampled that the grammar does not allow")
+            return self._failed(request, now, step, error.code, error.message, error.param)
         first = len(request.output_token_ids)
         request.output_token_ids.extend(tokens)
         if request.history is not None:
@@ -327,6 +327,10 @@ class Scheduler:
             self._finish(request, reason, now, step)
         logprobs = None if result.logprobs is None else result.logprobs[: len(tokens)]
         return Update(request, tokens, logprobs, reason is not None, result.prompt_logprobs, result.hidden)
+
+    def _failed(self, request: Request, now: int, step: int, code: str, error: str, param: str | None) -> Update:
+        self._finish(request, FinishReason.ERROR, now, step)
+        return Update(request, [], None, True, error_code=code, error=error, error_param=param)
 
     def _advance(self, request: Request, item: ScheduledRequest, num_computed: int) -> None:
         if num_computed < item.start + len(item.token_ids):  # rewind rejected drafts

@@ -20,9 +20,9 @@ LONG_BODY = 16 * 2**10
 T = TypeVar("T")
 
 
-async def off_loop(size: int, work: Callable[[], T]) -> T:
-    """The result of `work`, which takes time in proportion to `size` bytes: in a thread if that may be long."""
-    return await asyncio.to_thread(work) if size > LONG_BODY else work()
+async def off_loop(work: Callable[[], T], *, long: bool) -> T:
+    """The result of `work`, which runs in a thread if it may take long."""
+    return await asyncio.to_thread(work) if long else work()
 
 
 async def read_json_body(request: Request, settings: ServerSettings) -> bytes:

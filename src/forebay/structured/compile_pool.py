@@ -9,6 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
+from weakref import WeakValueDictionary, ref
 
 from forebay.core.grammar_spec import GrammarSpec
 from forebay.errors import GrammarError, OverloadedError, UnavailableError
@@ -63,14 +64,16 @@ class CompilePool:
         self._lock = threading.Lock()
         self._kept: OrderedDict[str, Grammar] = OrderedDict()
         self._num_bytes = 0
-        self._pending: dict[tuple[str, str], Future[Grammar]] = {}
+        # who waits for a future keeps it; one that nobody waits for any more is gone, and is never compiled
+        self._pending: WeakValueDictionary[tuple[str, str], Future[Grammar]] = WeakValueDictionary()
         self._workers = ThreadPoolExecutor(self._limits.threads, "forebay-grammar")
 
     def submit(self, spec: GrammarSpec) -> Future[Grammar]:
         """The grammar of a spec, at once if it is kept. Requests for the same spec at the same time share one future.
 
         The future fails with GrammarError (param: the spec's field) for what cannot be enforced or takes too long.
-        It cannot be cancelled. OverloadedError: too many wait already. UnavailableError: the pool is closed.
+        Whoever wants it to be compiled has to keep it. OverloadedError: too many wait already. UnavailableError: the
+        pool is closed.
         """
         digest = spec.digest()
         with self._lock:
@@ -82,10 +85,11 @@ class CompilePool:
                 done.set_result(kept)
                 return done
             key = (digest, spec.param)
-            if key not in self._pending:
+            future = self._pending.get(key)
+            if future is None:
                 self._check_load(spec)
-                self._pending[key] = self._begin(spec, key)
-            return self._pending[key]
+                future = self._pending[key] = self._begin(spec, key)
+            return future
 
     def close(self) -> None:
         """Take no more; what compiles now is left to end by itself."""
@@ -104,10 +108,15 @@ class CompilePool:
         future: Future[Grammar] = Future()
         future.set_running_or_notify_cancel()
         try:
-            self._workers.submit(self._work, spec, key, future)
+            self._workers.submit(self._begin_work, spec, key, ref(future))
         except RuntimeError:
             raise UnavailableError("the server is stopping and compiles no more grammars", param=spec.param) from None
         return future
+
+    def _begin_work(self, spec: GrammarSpec, key: tuple[str, str], wanted: ref[Future[Grammar]]) -> None:
+        future = wanted()
+        if future is not None:
+            self._work(spec, key, future)
 
     def _work(self, spec: GrammarSpec, key: tuple[str, str], future: Future[Grammar]) -> None:
         """Watch one compilation, which runs in a thread of its own, until it ends or its time does."""

@@ -34,33 +34,39 @@ class GrammarGuide:
         try:
             self._matcher = self._compiling.result().matcher(self._param)
         except Exception as error:
-            self.error = error if isinstance(error, ForebayError) else InternalError(f"the grammar failed: {error!r}")
+            self.error = _as_forebay_error(error)
         return True
 
     def fill(self, row: MaskRow, ahead: Sequence[int] = ()) -> None:
         matcher, taken = self._started(), 0
         try:
-            for token in ahead:
-                if not matcher.accept(token):
-                    row[:] = 0
-                    return
+            while taken < len(ahead) and matcher.accept(ahead[taken]):
                 taken += 1
-            matcher.fill_mask(row)
-        except ForebayError as error:
+            if taken == len(ahead):
+                matcher.fill_mask(row)
+            else:
+                row[:] = 0
+            matcher.rollback(taken)
+        except Exception as error:  # whatever it is, it must not end the step of others
             row[:] = 0
-            self.error = error
-        finally:
-            if taken:
-                matcher.rollback(taken)
+            self.error = _as_forebay_error(error)
 
     def accept(self, token_ids: Sequence[int]) -> bool:
         matcher = self._started()
-        return all(matcher.accept(token) for token in token_ids)
+        try:
+            return all(matcher.accept(token) for token in token_ids)
+        except Exception as error:
+            self.error = _as_forebay_error(error)
+            return False
 
     def _started(self) -> Matcher:
         if self._matcher is None:
             raise InternalError("a guide was used before it was ready")
         return self._matcher
+
+
+def _as_forebay_error(error: Exception) -> ForebayError:
+    return error if isinstance(error, ForebayError) else InternalError(f"the grammar failed: {error!r}")
 
 
 MadeGuide = GrammarGuide | ReasoningGuide

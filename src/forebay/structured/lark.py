@@ -72,6 +72,7 @@ class _Scanner:
         self._pos = 0
         self._out: list[str] = []
         self._num_rules = 0
+        self._num_intersections = 0
 
     def scan(self) -> str:
         while self._pos < len(self._source):
@@ -95,6 +96,10 @@ class _Scanner:
             self._num_rules += 1
             if self._num_rules > self._limits.max_rules:
                 raise self._refusal(f"more than {self._limits.max_rules} rules")
+        elif kind == "other" and text == "&":
+            self._num_intersections += 1
+            if self._num_intersections > self._limits.max_intersections:
+                raise self._refusal(f"more than {self._limits.max_intersections} intersections (&)")
         elif kind == "other" and text in ('"', "/"):
             raise self._refusal(f"a {text} that does not end")
         elif kind == "special" and text.startswith("<["):

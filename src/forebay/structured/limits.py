@@ -19,6 +19,7 @@ class GrammarLimits:
     max_regex_chars   of one pattern
     max_regex_size    characters of one pattern, those repeated counted as often as they may be
     max_regex_depth   groups inside each other in a pattern
+    max_intersections patterns that one string must match all of; in a Lark grammar, all its `&`
     max_rules         of a Lark or GBNF grammar
     max_choices       strings of a choice, structures of a structural tag
     """
@@ -33,6 +34,7 @@ class GrammarLimits:
     max_regex_chars: int = 4096
     max_regex_size: int = 200_000
     max_regex_depth: int = 32
+    max_intersections: int = 8
     max_rules: int = 2000
     max_choices: int = 5000
 

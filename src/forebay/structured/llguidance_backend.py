@@ -20,6 +20,7 @@ from forebay.tokenizer import Tokenizer
 # What one mask and one grammar may cost. llguidance's own defaults, but for the lexer's states, of which each takes a
 # kilobyte or two and all requests of a grammar share one set.
 _LIMITS: Final = llguidance.LLParserLimits(max_lexer_states=50_000, verbose_errors=False)
+_ROW_LIMIT: Final = "Parser Error: Current row has "  # the parser's own: a new lexer does not lift it
 _BYTES_PER_GRAMMAR: Final = 64 * 1024
 _BYTES_PER_CHARACTER: Final = 40
 
@@ -170,7 +171,9 @@ class LLGuidanceMatcher:
         return self._ended or (self._inner.is_stopped() and not self._inner.is_error())
 
     def _restart(self) -> None:
-        """Go on with a new lexer from the tokens so far."""
+        """Go on with a new lexer from the tokens so far, where that may help: it takes as long as compiling did."""
+        if self._inner.get_error().startswith(_ROW_LIMIT):
+            self._check()
         self._inner = self._grammar.restart(self._param)
         if self._tokens:
             self._inner.consume_tokens(self._tokens)

@@ -132,7 +132,8 @@ class Tokenizer:
 
         tools: JSON schemas the model may call; a template named "tool_use" is taken when there is one.
         continue_final_message: end where the last message does, so that the output goes on from it.
-        now: the time for strftime_now, by default the local time. template_vars: any further names templates know.
+        now: the time for strftime_now, by default the local time. template_vars: any further names templates know; a
+        special token that they spell is plain text, as it is in messages and tools.
         InvalidValueError (param "messages"): the template refuses or fails. UnsupportedFieldError: no template.
         """
         template = self._templates.get("tool_use") if tools is not None else None
@@ -142,14 +143,16 @@ class Tokenizer:
                 "messages: this model has no chat template; send a prompt to /v1/completions instead", param="messages"
             )
         given, offered = template_messages(messages), plain_json(tools, "tools")
-        mark = self._spelled.mark_for(given, offered)
+        further = {name: plain_json(value, name) for name, value in template_vars.items()}
+        mark = self._spelled.mark_for(given, offered, [*further.values()])
         if mark is not None:
             given, offered = self._spelled.marked(given, mark), self._spelled.marked(offered, mark)
+            further = {name: self._spelled.marked(value, mark) for name, value in further.items()}
         end = secrets.token_hex(16)  # no template knows it
         variables = {
             **self._special.names,
             "documents": None,
-            **{name: plain_json(value, name) for name, value in template_vars.items()},
+            **further,
             "messages": _ending_with(given, end) if continue_final_message else given,
             "tools": offered,
             "add_generation_prompt": add_generation_prompt and not continue_final_message,

@@ -14,7 +14,7 @@ from forebay.core.outputs import CompletionChunk
 from forebay.core.sampling_params import SamplingParams
 from forebay.core.step import TokenLogprobs
 from forebay.errors import ContextLengthError
-from forebay.server.body import off_loop, read_json_body
+from forebay.server.body import LONG_BODY, off_loop, read_json_body
 from forebay.server.generation import Generation, Usage, prepare, run
 from forebay.server.naming import Names
 from forebay.server.openai.answer import Choice, best_of_each, counting_refusals, gather, respond, response_head
@@ -23,6 +23,7 @@ from forebay.server.openai.logprobs import CompletionLogprobs, joined
 from forebay.server.openai.parse import check_model, check_token_ids, parse, parse_prompts
 from forebay.server.openai.requests import CompletionBody
 from forebay.server.openai.sampling import completion_sampling, include_usage
+from forebay.server.openai.structured import is_constrained
 from forebay.server.state import ServerState
 from forebay.server.tenants import tenant_of
 
@@ -46,8 +47,10 @@ async def completions(state: ServerState, request: Request) -> Response:
     """Complete one or several prompts, whole or as server-sent events."""
     received_ns = state.engine.now_ns()
     with counting_refusals(state):
-        body = await read_json_body(request, state.settings)
-        read = await off_loop(len(body), lambda: _read(state, body))
+        raw = await read_json_body(request, state.settings)
+        body = await off_loop(lambda: parse(raw, CompletionBody, COMPLETION_FIELDS), long=len(raw) > LONG_BODY)
+        # the check of a grammar can take long on any body
+        read = await off_loop(lambda: _read(state, body), long=len(raw) > LONG_BODY or is_constrained(body))
     generation = await prepare(
         state,
         "cmpl",
@@ -63,8 +66,7 @@ async def completions(state: ServerState, request: Request) -> Response:
     return respond(state, generation, answer.whole, answer.events() if read.stream else None)
 
 
-def _read(state: ServerState, raw: bytes) -> _Read:
-    body = parse(raw, CompletionBody, COMPLETION_FIELDS)
+def _read(state: ServerState, body: CompletionBody) -> _Read:
     check_model(body.model, state.model_name)
     sampling = completion_sampling(body)
     prompts = parse_prompts(body.prompt, sampling.n)
@@ -104,6 +106,7 @@ class _Echo:
         self._skip = read.sampling.skip_special_tokens
         self._scores: list[list[TokenLogprobs | None]] = [[None] for _ in generation.requests]
         self._scored = read.logprobs_wanted
+        self._given = read.prompts
         self.texts = [
             prompt if isinstance(prompt, str) else self._tokenizer.decode(prompt, skip_special_tokens=self._skip)
             for prompt in read.prompts
@@ -120,8 +123,13 @@ class _Echo:
         if not self._scored:
             return None
         prompt = choice // self._generation.n
-        wording = CompletionLogprobs(self._tokenizer, skip_special_tokens=self._skip)
-        return wording.of(self._generation.requests[prompt].prompt_token_ids, self._scores[prompt])
+        ids = self._generation.requests[prompt].prompt_token_ids
+        if isinstance(self._given[prompt], str):  # as it was sent: with special tokens it spells, not with those added
+            spelled = ids[len(self._tokenizer.encode("")) :]
+            wording = CompletionLogprobs(self._tokenizer, shown_token_ids=spelled)
+        else:
+            wording = CompletionLogprobs(self._tokenizer, skip_special_tokens=self._skip)
+        return wording.of(ids, self._scores[prompt])
 
 
 class _Answer:

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from forebay.core.messages import AddRequest
 from forebay.engine.embedding import check_dimensions, embedding
 from forebay.errors import ContextLengthError, InvalidValueError
-from forebay.server.body import off_loop, read_json_body
+from forebay.server.body import LONG_BODY, off_loop, read_json_body
 from forebay.server.openai.answer import counting_refusals
 from forebay.server.openai.fields import EMBEDDING_FIELDS
 from forebay.server.openai.parse import check_model, check_token_ids, parse, prompt_list, shorten
@@ -39,7 +39,7 @@ async def embeddings(state: ServerState, request: Request) -> Response:
     received_ns = state.engine.now_ns()
     with counting_refusals(state):
         body = await read_json_body(request, state.settings)
-        read = await off_loop(len(body), lambda: _read(state, body))
+        read = await off_loop(lambda: _read(state, body), long=len(body) > LONG_BODY)
     tenant = tenant_of(request)
     requests = await state.engine.prepare_hidden(
         read.inputs,
@@ -53,7 +53,7 @@ async def embeddings(state: ServerState, request: Request) -> Response:
     async def answer() -> bytes:
         hidden = await state.engine.hidden_states(requests)
         size = 4 * read.dimensions * len(hidden)
-        return await off_loop(size, lambda: _answer(state, read, requests, hidden))
+        return await off_loop(lambda: _answer(state, read, requests, hidden), long=size > LONG_BODY)
 
     return AnswerResponse(answer, {})
 

@@ -36,7 +36,7 @@ class CompletionLogprobs:
     before the token began.
 
     A token that begins inside a character has the offset of that character. start: characters before all of
-    these tokens. prompt_token_ids: what they continue.
+    these tokens. prompt_token_ids: what they continue. shown_token_ids: special tokens that the text has all the same.
     """
 
     def __init__(
@@ -45,11 +45,15 @@ class CompletionLogprobs:
         prompt_token_ids: Sequence[int] = (),
         *,
         skip_special_tokens: bool = True,
+        shown_token_ids: Sequence[int] = (),
         start: int = 0,
     ) -> None:
         self._tokenizer = tokenizer
         self._detokenizer = IncrementalDetokenizer(
-            tokenizer, skip_special_tokens=skip_special_tokens, prompt_token_ids=prompt_token_ids
+            tokenizer,
+            skip_special_tokens=skip_special_tokens,
+            shown_token_ids=shown_token_ids,
+            prompt_token_ids=prompt_token_ids,
         )
         self._offset = start
 

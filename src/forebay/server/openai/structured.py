@@ -27,6 +27,12 @@ _OF_FIELD = {  # names of our GrammarKinds in vLLM's structured_outputs; guided_
 _GUIDED = ("json", "regex", "choice", "grammar")
 
 
+def is_constrained(body: ChatBody | CompletionBody) -> bool:
+    """Whether a body says anything of what its output must be."""
+    fields = ("response_format", "structured_outputs", *(f"guided_{name}" for name in _GUIDED))
+    return any(getattr(body, name) is not None for name in fields)
+
+
 def grammar_of(body: ChatBody | CompletionBody) -> GrammarSpec | None:
     """The one constraint of a body. Raises InvalidValueError for two, for values of the wrong shape, and for what
     cannot be enforced."""

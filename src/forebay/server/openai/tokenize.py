@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from forebay.errors import InvalidValueError
-from forebay.server.body import off_loop, read_json_body
+from forebay.server.body import LONG_BODY, off_loop, read_json_body
 from forebay.server.openai.messages import parse_messages, render
 from forebay.server.openai.parse import check_model, check_token_ids, parse
 from forebay.server.openai.requests import DetokenizeBody, TokenizeBody
@@ -38,7 +38,7 @@ async def tokenize(state: ServerState, request: Request) -> Response:
 async def detokenize(state: ServerState, request: Request) -> Response:
     """The text of token ids."""
     body = await read_json_body(request, state.settings)
-    return await off_loop(len(body), lambda: _detokenized(state, body))
+    return await off_loop(lambda: _detokenized(state, body), long=len(body) > LONG_BODY)
 
 
 def _tokenized(state: ServerState, raw: bytes) -> Response:

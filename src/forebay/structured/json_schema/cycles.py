@@ -9,6 +9,7 @@ from forebay.structured.refusal import Pointer, Refusal
 
 _PREFIX: Final = "#/$defs/"
 _ROUNDS: Final = 64
+INSIDE: Final = ("properties", "patternProperties", "additionalProperties", "prefixItems", "items")
 
 
 def check_cycles(definitions: dict[str, Any], places: Mapping[str, Pointer]) -> None:
@@ -25,7 +26,8 @@ def check_cycles(definitions: dict[str, Any], places: Mapping[str, Pointer]) -> 
             raise Refusal("contains itself again and again: no finite value matches", places[name])
 
 
-def _subschemas(schema: Any, *keywords: str) -> Iterator[Any]:
+def subschemas(schema: dict[str, Any], *keywords: str) -> Iterator[Any]:
+    """Those that stand at these keywords, be it alone, in a list or by name."""
     for keyword in keywords:
         value = schema.get(keyword)
         if isinstance(value, list):
@@ -41,7 +43,7 @@ def _in_place_refs(schema: Any) -> Iterator[str]:
         return
     if "$ref" in schema:
         yield schema["$ref"].removeprefix(_PREFIX)
-    for part in _subschemas(schema, "allOf", "anyOf", "oneOf"):
+    for part in subschemas(schema, "allOf", "anyOf", "oneOf"):
         yield from _in_place_refs(part)
 
 
@@ -67,8 +69,7 @@ def _parts(schema: Any) -> Iterator[Any]:
     """A schema and all inside it, but not behind a `$ref`."""
     yield schema
     if isinstance(schema, dict):
-        inside = ("properties", "patternProperties", "additionalProperties", "prefixItems", "items")
-        for part in _subschemas(schema, *inside, "allOf", "anyOf", "oneOf"):
+        for part in subschemas(schema, *INSIDE, "allOf", "anyOf", "oneOf"):
             yield from _parts(part)
 
 

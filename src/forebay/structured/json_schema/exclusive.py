@@ -16,7 +16,7 @@ from forebay.structured.refusal import Pointer, Refusal
 
 _COMBINED: Final = frozenset({"allOf", "anyOf", "oneOf"})
 _PREFIX: Final = "#/$defs/"
-_MAX_STEPS: Final = 30_000  # pairs looked at in one document
+_MAX_STEPS: Final = 400_000  # schemas looked at in one document and values they list, for each pair anew
 _MAX_DEPTH: Final = 30  # properties inside each other
 _COUNTS: Final = {
     "string": (("minLength",), ("maxLength",)),
@@ -105,13 +105,13 @@ class _Judge:
 
     def exclude(self, first: Parts, second: Parts, inside: tuple[int, ...] = (), depth: int = 0) -> bool:
         """Whether no value matches both. inside: schemas whose alternatives are being gone through."""
-        self._steps += 1
         if self._steps > _MAX_STEPS or depth > _MAX_DEPTH:
             return False
         a, b = list(self._conjuncts(first)), list(self._conjuncts(second))
         if any(part is False for part in (*a, *b)):
             return True
         a, b = [part for part in a if part is not True], [part for part in b if part is not True]
+        self._steps += sum(1 + sum(map(len, _listed(part))) for part in (*a, *b))
         if _values_apart(a, b) or all(self._apart(name, a, b, depth) for name in _types(a) & _types(b)):
             return True
         return self._alternatives_apart(a, b, inside, depth) or self._alternatives_apart(b, a, inside, depth)

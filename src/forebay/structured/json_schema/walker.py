@@ -12,6 +12,7 @@ from typing import Any, Final
 from forebay.structured.json_schema.cycles import check_cycles
 from forebay.structured.json_schema.exclusive import settle_one_of
 from forebay.structured.json_schema.formats import FORMAT_MAX_LENGTH, FORMATS, NUMBER_FORMATS, format_pattern
+from forebay.structured.json_schema.intersections import check_intersections
 from forebay.structured.json_schema.keywords import (
     ANNOTATIONS,
     CONTAINERS,
@@ -81,6 +82,7 @@ class Walker:
         if not multiples_combine(self._multiples):
             raise Refusal("the multipleOf of this schema are too large to be combined exactly", ())
         check_cycles(definitions, places)
+        check_intersections(definitions, places, self._limits.max_intersections)
         settle_one_of(definitions, self._one_of)
         for schema, at in self._open_bounds:
             _settle_bounds(schema, at)
@@ -171,8 +173,8 @@ class Walker:
         names = names_rule(self._root, self._base, node["propertyNames"], (*at, "propertyNames"))
         others = out.get("additionalProperties", True)
         if isinstance(names, list):
-            properties = out.get("properties", {})
-            out["properties"] = {name: schema if name in names else False for name, schema in properties.items()}
+            properties, allowed = out.get("properties", {}), set(names)
+            out["properties"] = {name: schema if name in allowed else False for name, schema in properties.items()}
             out["properties"] |= {name: others for name in names if name not in properties}
         elif names is not None and not node.get("properties"):
             out["patternProperties"] = {self._pattern(names, (*at, "propertyNames")): others}
@@ -301,7 +303,7 @@ class Walker:
         for keyword in keywords:
             if keyword in node:
                 value = node[keyword]
-                whole = is_number(value) and value == int(value)
+                whole = is_number(value) and value % 1 == 0  # an infinity is no integer
                 most = self._limits.max_length if keyword.endswith("Length") else self._limits.max_count
                 if not whole or not 0 <= value <= most:
                     raise Refusal(f"must be an integer from 0 to {most}", (*at, keyword))

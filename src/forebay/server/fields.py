@@ -1,10 +1,12 @@
-"""How the rows of a field table are written. What they mean: openai/fields.py."""
+"""Field tables of the other faces: what they share with that of chat. What a row means: openai/fields.py."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from forebay.server.openai.fields import CHAT_FIELDS, Field, FieldTable, Kind, check_fields
+from forebay.server.openai.fields import CHAT_FIELDS, FieldTable, check_fields, noted, ours, refused, used
+
+__all__ = ["SAMPLING", "as_in_chat", "check_object", "noted", "ours", "refused", "used"]
 
 # Sampling that chat completions have, and every face: under vLLM's names, where it has them.
 SAMPLING = (
@@ -25,27 +27,9 @@ SAMPLING = (
 )
 
 
-def used(why: str) -> Field:
-    return Field(Kind.USED, why)
-
-
-def noted(why: str) -> Field:
-    return Field(Kind.NOTED, why)
-
-
-def ours(why: str) -> Field:
-    """A field that the API of the face does not have."""
-    return Field(Kind.USED, f"{why} (ours)", ours=True)
-
-
 def as_in_chat(*names: str) -> FieldTable:
     """Fields of chat completions in a face whose API does not have them."""
     return {name: ours(CHAT_FIELDS[name].why.removesuffix(" (ours)")) for name in names}
-
-
-def refused(why: str, *neutral: Any) -> Field:
-    """neutral: the values that change nothing, which pass."""
-    return Field(Kind.REFUSED, why, neutral)
 
 
 def check_object(fields: dict[str, Any], name: str, table: FieldTable, where: str = "") -> None:

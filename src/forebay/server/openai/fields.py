@@ -39,166 +39,166 @@ class Field(msgspec.Struct, frozen=True):
 FieldTable = dict[str, Field]
 
 
-def _used(why: str) -> Field:
+def used(why: str) -> Field:
     return Field(Kind.USED, why)
 
 
-def _ours(why: str) -> Field:
+def ours(why: str) -> Field:
     return Field(Kind.USED, f"{why} (ours)", ours=True)
 
 
-def _noted(why: str) -> Field:
+def noted(why: str) -> Field:
     return Field(Kind.NOTED, why)
 
 
-def _refused(why: str, *neutral: Any, ours: bool = False) -> Field:
+def refused(why: str, *neutral: Any, ours: bool = False) -> Field:
     return Field(Kind.REFUSED, why, neutral, ours)
 
 
 SAMPLING_FIELDS: FieldTable = {
-    "model": _used("must be the name of the served model"),
-    "max_tokens": _used(
+    "model": used("must be the name of the served model"),
+    "max_tokens": used(
         "most tokens to generate (completions: 0 for the prompt's log-probabilities alone); absent: min(context left, "
         "profile default), reported in a header"
     ),
-    "temperature": _used("0 is greedy; absent: 1"),
-    "top_p": _used("nucleus sampling"),
-    "top_k": _ours("keep the k best tokens; 0 keeps all"),
-    "min_p": _ours("drop tokens below min_p times the best one's probability"),
-    "typical_p": _ours("keep the tokens of most typical information up to this mass"),
-    "presence_penalty": _used("taken from the logit of every token in the output"),
-    "frequency_penalty": _used("taken from the logit of a token for each time it is in the output"),
-    "repetition_penalty": _ours("divides positive and multiplies negative logits of tokens seen so far"),
-    "logit_bias": _used("token id to what is added to its logit, -100 to 100"),
-    "allowed_token_ids": _ours("nothing else is generated"),
-    "bad_token_ids": _ours("never generated"),
-    "min_tokens": _ours("no end, stop token or stop string before so many tokens"),
-    "ignore_eos": _ours("generate up to max_tokens whatever the model says"),
-    "seed": _used("the same seed gives the same tokens; drawn and reported when absent"),
-    "stop": _used("up to 16 strings that end the text and are not part of it"),
-    "structured_outputs": _ours("what the output must be: one of json, regex, choice, grammar, structural_tag"),
-    "guided_json": _ours("older name of structured_outputs.json"),
-    "guided_regex": _ours("older name of structured_outputs.regex"),
-    "guided_choice": _ours("older name of structured_outputs.choice"),
-    "guided_grammar": _ours("older name of structured_outputs.grammar"),
-    "stop_token_ids": _ours("tokens that end the text"),
-    "include_stop_str_in_output": _ours("the stop string or stop token is part of the text"),
-    "skip_special_tokens": _ours("special tokens are not part of the text; absent: true"),
-    "n": _used("completions per prompt"),
-    "logprobs": _used("log-probabilities of the model's own distribution"),
-    "stream": _used("server-sent events"),
-    "stream_options": _used("include_usage"),
-    "cache_salt": _ours("only requests with an equal one reuse each other's cached prefix, within one tenant"),
-    "user": _noted("names the end user; no effect on the output"),
+    "temperature": used("0 is greedy; absent: 1"),
+    "top_p": used("nucleus sampling"),
+    "top_k": ours("keep the k best tokens; 0 keeps all"),
+    "min_p": ours("drop tokens below min_p times the best one's probability"),
+    "typical_p": ours("keep the tokens of most typical information up to this mass"),
+    "presence_penalty": used("taken from the logit of every token in the output"),
+    "frequency_penalty": used("taken from the logit of a token for each time it is in the output"),
+    "repetition_penalty": ours("divides positive and multiplies negative logits of tokens seen so far"),
+    "logit_bias": used("token id to what is added to its logit, -100 to 100"),
+    "allowed_token_ids": ours("nothing else is generated"),
+    "bad_token_ids": ours("never generated"),
+    "min_tokens": ours("no end, stop token or stop string before so many tokens"),
+    "ignore_eos": ours("generate up to max_tokens whatever the model says"),
+    "seed": used("the same seed gives the same tokens; drawn and reported when absent"),
+    "stop": used("up to 16 strings that end the text and are not part of it"),
+    "structured_outputs": ours("what the output must be: one of json, regex, choice, grammar, structural_tag"),
+    "guided_json": ours("older name of structured_outputs.json"),
+    "guided_regex": ours("older name of structured_outputs.regex"),
+    "guided_choice": ours("older name of structured_outputs.choice"),
+    "guided_grammar": ours("older name of structured_outputs.grammar"),
+    "stop_token_ids": ours("tokens that end the text"),
+    "include_stop_str_in_output": ours("the stop string or stop token is part of the text"),
+    "skip_special_tokens": ours("special tokens are not part of the text; absent: true"),
+    "n": used("completions per prompt"),
+    "logprobs": used("log-probabilities of the model's own distribution"),
+    "stream": used("server-sent events"),
+    "stream_options": used("include_usage"),
+    "cache_salt": ours("only requests with an equal one reuse each other's cached prefix, within one tenant"),
+    "user": noted("names the end user; no effect on the output"),
 }
 
 COMPLETION_FIELDS: FieldTable = SAMPLING_FIELDS | {
-    "response_format": _ours("as in chat completions"),
-    "prompt": _used("a string, token ids, or a list of either"),
-    "best_of": _used("generate so many and give the n with the highest mean log-probability; not with stream"),
-    "echo": _used("the text begins with the prompt, logprobs with those of the prompt"),
-    "suffix": _refused("insertion before a suffix is not implemented", ""),
+    "response_format": ours("as in chat completions"),
+    "prompt": used("a string, token ids, or a list of either"),
+    "best_of": used("generate so many and give the n with the highest mean log-probability; not with stream"),
+    "echo": used("the text begins with the prompt, logprobs with those of the prompt"),
+    "suffix": refused("insertion before a suffix is not implemented", ""),
 }
 
 CHAT_FIELDS: FieldTable = SAMPLING_FIELDS | {
-    "response_format": _used("text, json_object or json_schema: the output is held to it"),
-    "messages": _used("the conversation, rendered with the model's chat template"),
-    "max_completion_tokens": _used("the newer name of max_tokens"),
-    "top_logprobs": _used("how many alternatives per token; needs logprobs: true"),
-    "metadata": _noted("labels for a stored completion; nothing is stored"),
-    "safety_identifier": _noted("names the end user; no effect on the output"),
-    "prompt_cache_key": _noted("a routing hint for a fleet of caches; one server has one cache"),
-    "store": _refused("completions are not stored", False),
-    "prompt_cache_retention": _refused("cached prefixes live in memory until they are evicted", "in_memory"),
-    "prompt_cache_options": _refused("cache breakpoints and lifetimes are not implemented"),
-    "service_tier": _refused("there is one service tier", "auto", "default"),
-    "modalities": _refused("only text is generated", ["text"]),
-    "verbosity": _refused("the model has no verbosity setting", "medium"),
-    "reasoning_effort": _used("handed to the chat template; refused if that does not use it"),
-    "thinking_token_budget": _ours("most tokens of reasoning; then it is ended"),
-    "add_generation_prompt": _ours("begin the assistant's turn; absent: true"),
-    "continue_final_message": _ours("go on from the last message instead of answering it"),
-    "tools": _used("functions the model may call; docs/tools.md has the formats of calls"),
-    "tool_choice": _used("none, auto, required, a function, or allowed_tools"),
-    "parallel_tool_calls": _used("false: at most one call"),
-    "functions": _refused("function calls are not implemented"),
-    "function_call": _refused("function calls are not implemented", "none", "auto"),
-    "audio": _refused("audio output is not implemented"),
-    "prediction": _refused("predicted outputs are not implemented"),
-    "web_search_options": _refused("web search is not implemented"),
-    "moderation": _refused("moderation is not implemented"),
-    "chat_template": _refused(
+    "response_format": used("text, json_object or json_schema: the output is held to it"),
+    "messages": used("the conversation, rendered with the model's chat template"),
+    "max_completion_tokens": used("the newer name of max_tokens"),
+    "top_logprobs": used("how many alternatives per token; needs logprobs: true"),
+    "metadata": noted("labels for a stored completion; nothing is stored"),
+    "safety_identifier": noted("names the end user; no effect on the output"),
+    "prompt_cache_key": noted("a routing hint for a fleet of caches; one server has one cache"),
+    "store": refused("completions are not stored", False),
+    "prompt_cache_retention": refused("cached prefixes live in memory until they are evicted", "in_memory"),
+    "prompt_cache_options": refused("cache breakpoints and lifetimes are not implemented"),
+    "service_tier": refused("there is one service tier", "auto", "default"),
+    "modalities": refused("only text is generated", ["text"]),
+    "verbosity": refused("the model has no verbosity setting", "medium"),
+    "reasoning_effort": used("handed to the chat template; refused if that does not use it"),
+    "thinking_token_budget": ours("most tokens of reasoning; then it is ended"),
+    "add_generation_prompt": ours("begin the assistant's turn; absent: true"),
+    "continue_final_message": ours("go on from the last message instead of answering it"),
+    "tools": used("functions the model may call; docs/tools.md has the formats of calls"),
+    "tool_choice": used("none, auto, required, a function, or allowed_tools"),
+    "parallel_tool_calls": used("false: at most one call"),
+    "functions": refused("function calls are not implemented"),
+    "function_call": refused("function calls are not implemented", "none", "auto"),
+    "audio": refused("audio output is not implemented"),
+    "prediction": refused("predicted outputs are not implemented"),
+    "web_search_options": refused("web search is not implemented"),
+    "moderation": refused("moderation is not implemented"),
+    "chat_template": refused(
         "a template is code, so it comes from the operator, with the model (chat_template.jinja in its folder)",
         ours=True,
     ),
-    "chat_template_kwargs": _ours("further variables of the chat template, such as enable_thinking"),
+    "chat_template_kwargs": ours("further variables of the chat template, such as enable_thinking"),
 }
 
 EMBEDDING_FIELDS: FieldTable = {
-    "model": _used("must be the name of the served model"),
-    "input": _used("a string, token ids, or a list of either: up to 2048 inputs, each as long as the context"),
-    "encoding_format": _used("float, or base64 of little-endian float32; absent: float"),
-    "dimensions": _used("the first so many of the hidden state, 1 to its size; absent: all"),
-    "user": _noted("names the end user; no effect on the output"),
+    "model": used("must be the name of the served model"),
+    "input": used("a string, token ids, or a list of either: up to 2048 inputs, each as long as the context"),
+    "encoding_format": used("float, or base64 of little-endian float32; absent: float"),
+    "dimensions": used("the first so many of the hidden state, 1 to its size; absent: all"),
+    "user": noted("names the end user; no effect on the output"),
 }
 
 STREAM_OPTIONS_FIELDS: FieldTable = {
-    "include_usage": _used("a last chunk with the token counts"),
-    "include_obfuscation": _refused("padding of events is not implemented", False),
+    "include_usage": used("a last chunk with the token counts"),
+    "include_obfuscation": refused("padding of events is not implemented", False),
 }
 
 RESPONSE_FORMAT_FIELDS: FieldTable = {
-    "type": _used("text, json_object or json_schema"),
-    "json_schema": _used("the schema, with its name"),
+    "type": used("text, json_object or json_schema"),
+    "json_schema": used("the schema, with its name"),
 }
 
 JSON_SCHEMA_FIELDS: FieldTable = {
-    "name": _used("names the schema in the record of the request"),
-    "description": _noted("for people"),
-    "schema": _used("a JSON Schema; a keyword that cannot be enforced is refused by its JSON pointer"),
-    "strict": _used("hold the schema to OpenAI's rules for strict ones; the output is held to it either way"),
+    "name": used("names the schema in the record of the request"),
+    "description": noted("for people"),
+    "schema": used("a JSON Schema; a keyword that cannot be enforced is refused by its JSON pointer"),
+    "strict": used("hold the schema to OpenAI's rules for strict ones; the output is held to it either way"),
 }
 
 STRUCTURED_FIELDS: FieldTable = {
-    "json": _used("a JSON Schema, as an object or as text"),
-    "regex": _used("a pattern that the whole output matches"),
-    "choice": _used("the output is one of these strings"),
-    "grammar": _used("a Lark grammar, or GBNF"),
-    "json_object": _used("true: any JSON object"),
-    "structural_tag": _used("free text with constrained parts"),
-    "disable_fallback": _refused("there is one backend, and nothing falls back", False),
-    "disable_any_whitespace": _refused("whitespace is as docs/structured.md says", True),
-    "disable_additional_properties": _refused("additionalProperties says it in the schema", False),
-    "whitespace_pattern": _refused("whitespace is as docs/structured.md says"),
+    "json": used("a JSON Schema, as an object or as text"),
+    "regex": used("a pattern that the whole output matches"),
+    "choice": used("the output is one of these strings"),
+    "grammar": used("a Lark grammar, or GBNF"),
+    "json_object": used("true: any JSON object"),
+    "structural_tag": used("free text with constrained parts"),
+    "disable_fallback": refused("there is one backend, and nothing falls back", False),
+    "disable_any_whitespace": refused("whitespace is as docs/structured.md says", True),
+    "disable_additional_properties": refused("additionalProperties says it in the schema", False),
+    "whitespace_pattern": refused("whitespace is as docs/structured.md says"),
 }
 
 MESSAGE_FIELDS: FieldTable = {
-    "role": _used("system, developer (rendered as system), user, assistant or tool"),
-    "content": _used("a string or a list of text parts; may be absent beside tool_calls"),
-    "name": _used("handed to the chat template"),
-    "refusal": _refused("refusal messages are not implemented"),
-    "audio": _refused("audio is not implemented"),
-    "tool_calls": _used("what the assistant called; arguments are JSON text"),
-    "tool_call_id": _used("of a tool's message: which call it answers"),
-    "reasoning_content": _ours("what the assistant thought; whether it is shown is the chat template's choice"),
-    "function_call": _refused("function calls are not implemented"),
+    "role": used("system, developer (rendered as system), user, assistant or tool"),
+    "content": used("a string or a list of text parts; may be absent beside tool_calls"),
+    "name": used("handed to the chat template"),
+    "refusal": refused("refusal messages are not implemented"),
+    "audio": refused("audio is not implemented"),
+    "tool_calls": used("what the assistant called; arguments are JSON text"),
+    "tool_call_id": used("of a tool's message: which call it answers"),
+    "reasoning_content": ours("what the assistant thought; whether it is shown is the chat template's choice"),
+    "function_call": refused("function calls are not implemented"),
 }
 
 CALL_FIELDS: FieldTable = {
-    "id": _used("what the tool's message answers"),
-    "type": _used("function"),
-    "function": _used("what was called"),
+    "id": used("what the tool's message answers"),
+    "type": used("function"),
+    "function": used("what was called"),
 }
 
 FUNCTION_FIELDS: FieldTable = {
-    "name": _used("of the function"),
-    "arguments": _used("JSON text; handed to the chat template as an object, if it is one"),
+    "name": used("of the function"),
+    "arguments": used("JSON text; handed to the chat template as an object, if it is one"),
 }
 
 TEXT_PART_FIELDS: FieldTable = {
-    "type": _used("text"),
-    "text": _used("the text"),
-    "prompt_cache_breakpoint": _refused("cache breakpoints are not implemented"),
+    "type": used("text"),
+    "text": used("the text"),
+    "prompt_cache_breakpoint": refused("cache breakpoints are not implemented"),
 }
 
 

@@ -58,16 +58,7 @@ class DeepSeekParser(ToolParser):
 
     def _between(self, final: bool) -> bool:
         """Between the calls of a block; after a call the text may end here."""
-        if not self._skip():
-            return False
-        marker = self._next_marker(self.ends, final)
-        if marker is None:
-            return False
-        if marker:
-            self._at_end(marker)
-        else:
-            self._begin_malformed("", "text between the markers of tool calls")
-        return True
+        return self._skip() and self._ended(final, "text between the markers of tool calls")
 
     def _before_separator(self, final: bool) -> bool:
         text, marker, rest = split_at(self._buffer, (SEPARATOR, *self.ends), final=final)

@@ -74,16 +74,7 @@ class HarmonyParser(ToolParser):
 
     def _after_call(self, final: bool) -> bool:
         """White space, then the end of the message."""
-        if not self._skip():
-            return False
-        marker = self._next_marker(self.ends, final)
-        if marker is None:
-            return False
-        if marker:
-            self._at_end(marker)
-        else:
-            self._begin_malformed("", "text after the arguments of a call")
-        return True
+        return self._skip() and self._ended(final, "text after the arguments of a call")
 
     def _in_header(self, final: bool) -> bool:
         text, marker, self._buffer = split_at(self._buffer, (MESSAGE, *self.ends), final=final)
@@ -99,10 +90,10 @@ class HarmonyParser(ToolParser):
         this.
         """
         header, self._header = self._header, ""
-        if header == "assistant":
-            pass  # nothing was written
-        elif header.startswith("assistant") and not any(m in header for m in self.markers) and " to=" not in header:
-            self._write_content(header.removeprefix("assistant"))
+        bare = not any(m in header for m in self.markers) and " to=" not in header
+        if header.startswith("assistant") and bare:
+            if written := header.removeprefix("assistant"):
+                self._write_content(written)
         else:
             self._report("", f"a message header without {MESSAGE}")
         self._at_end(marker)

@@ -43,16 +43,10 @@ class HermesParser(ToolParser):
     def _after_call(self, final: bool) -> bool:
         if not self._skip():
             return False
-        marker = self._next_marker(self.ends, final)
-        if marker is None:
-            return False
-        if marker:
-            self._at_end(marker)
-        elif self._buffer.startswith("{"):
+        if self._buffer.startswith("{"):
             self._begin_object()
-        else:
-            self._begin_malformed("", "text after the call between its markers")
-        return True
+            return True
+        return self._ended(final, "text after the call between its markers")
 
 
 HERMES = ToolFormat(

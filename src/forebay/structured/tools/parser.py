@@ -158,6 +158,17 @@ class ToolParser(ABC):
         self._scanner = JsonScanner()
         self._state = self._in_arguments
 
+    def _ended(self, final: bool, otherwise: str) -> bool:
+        """Go on behind one of `ends`, which has to come now; what stands there instead is malformed (`otherwise`)."""
+        marker = self._next_marker(self.ends, final)
+        if marker is None:
+            return False
+        if marker:
+            self._at_end(marker)
+        else:
+            self._begin_malformed("", otherwise)
+        return True
+
     def _begin_malformed(self, held: str, reason: str) -> None:
         """Whatever comes until one of `ends` is no call. held: words that belong to it and have been read."""
         self._held, self._reason = held, reason

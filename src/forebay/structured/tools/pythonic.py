@@ -125,14 +125,7 @@ class PythonicParser(ToolParser):
             self._buffer = self._buffer[1:]
             self._state = self._before_call
             return True
-        marker = self._next_marker(self.ends, final)
-        if marker is None:
-            return False
-        if marker:
-            self._at_end(marker)
-        else:
-            self._begin_malformed("", "text after a call")
-        return True
+        return self._ended(final, "text after a call")
 
 
 class TaggedPythonicParser(PythonicParser):
